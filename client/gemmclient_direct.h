@@ -97,7 +97,7 @@ GEMMD_API enum gemmd_borrowed_state gemmd_direct_look(gemmd_direct_weight *weigh
 
 /* y [m, n] = x [m, k] * W^T (+ bias [n]), row-major; what a weight takes stands in gemmclient.h. x, y, bias
  * and x_scale are aligned to 16 bytes; y overlaps none of them. Where a kernel reads x itself, rows are copied first
- * unless x_stride is a multiple of 16 and K one of 16, INT2's and INT2A8's of 128. */
+ * unless x_stride is a multiple of 16 and K one of 16, of 128 where W has 2 or 4 bits. */
 typedef struct gemmd_direct_product {
   size_t bytes; /* sizeof(gemmd_direct_product) */
   int64_t m;    /* 1..rows_most */

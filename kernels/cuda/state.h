@@ -8,6 +8,7 @@
 #include "families/cublaslt/warm.h"
 #include "families/sm90/int2_few/config.h"
 #include "families/sm90/int2a8/config.h"
+#include "families/sm90/int4_few/config.h"
 #include "families/tile/tile.h"
 #include "launch/launches.h"
 #include "passes/quantize.h"
@@ -27,13 +28,14 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
-  struct quantize_input input;            /* what is done to x before codes are made of it */
-  uint64_t serial;                        /* from 1; no other weight of the process has or has had it */
-  _Atomic uint32_t graphs;                /* of others, that have recorded a product by it */
-  int64_t rows_most;                      /* of a product that staging holds at a time */
-  bool large_scales;                      /* LAYOUT_TILES2, LAYOUT_TILES4: as int2/scales.h and int4/scales.h say */
-  struct int2_few_way few[INT2_FEW_WAYS]; /* LAYOUT_TILES2 */
-  struct int2a8_way int2a8[INT2A8_WAYS];  /* LAYOUT_TILES2A8 */
+  struct quantize_input input;             /* what is done to x before codes are made of it */
+  uint64_t serial;                         /* from 1; no other weight of the process has or has had it */
+  _Atomic uint32_t graphs;                 /* of others, that have recorded a product by it */
+  int64_t rows_most;                       /* of a product that staging holds at a time */
+  bool large_scales;                       /* LAYOUT_TILES2, LAYOUT_TILES4: as int2/scales.h and int4/scales.h say */
+  struct int2_few_way few[INT2_FEW_WAYS];  /* LAYOUT_TILES2 */
+  struct int2a8_way int2a8[INT2A8_WAYS];   /* LAYOUT_TILES2A8 */
+  struct int4_few_way few4[INT4_FEW_WAYS]; /* LAYOUT_TILES4 */
 };
 
 /* A place for one product under way; of a direct backend, a lane: its memory, and what it needs to choose kernels. Only

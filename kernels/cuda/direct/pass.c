@@ -103,8 +103,10 @@ cudaError_t direct_stage(struct direct_pass *pass) {
   uint64_t element = gemm_type_bytes(pass->x_type);
   uint64_t row_bytes = (uint64_t)pass->weight->weight.k * element,
            stride = (uint64_t)layout_x_columns(&pass->weight->weight, &pass->weight->layout) * element;
-  /* Kernels of 2-bit tiles read rows that are any multiple of 16 bytes apart. */
-  bool apart = pass->weight->layout.layout == LAYOUT_TILES2 && pass->x_stride >= stride && pass->x_stride % 16 == 0;
+  /* Kernels of packed tiles read rows that are any multiple of 16 bytes apart. */
+  uint32_t layout = pass->weight->layout.layout;
+  bool apart =
+      (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4) && pass->x_stride >= stride && pass->x_stride % 16 == 0;
   bool in_place = (pass->x_stride == stride || apart) && row_bytes == stride && pass->rows_padded == pass->rows &&
                   (uintptr_t)pass->x % GEMM_ALIGN == 0;
   cudaError_t result = in_place ? cudaSuccess : copy(pass, row_bytes, stride);

@@ -6,6 +6,7 @@
 #include "../families/sm90/int2_few/config.h"
 #include "../families/sm90/int2a8/config.h"
 #include "../families/sm90/int4/tile.h"
+#include "../families/sm90/int4_few/config.h"
 
 #include <assert.h>
 #include <string.h>
@@ -36,11 +37,12 @@ enum { TILES_ROWS_LEAST = 128 };
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_packed(weight->format))
     return LAYOUT_ROWS;
-  bool zeros = gemm_scale_facts(weight->scale)->zeros;
-  if (weight->format == GEMM_FORMAT_INT4A8 && capability == 90 && weight->experts == 0 && !zeros)
-    return LAYOUT_TILES4A8;
-  if (!gemm_is_int2(weight->format))
-    return LAYOUT_CODES4;
+  if (!gemm_is_int2(weight->format)) {
+    bool hopper = capability == 90 && weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
+    if (weight->format == GEMM_FORMAT_INT4A8)
+      return hopper && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
+    return hopper && weight->k <= INT4_FEW_K_MOST ? LAYOUT_TILES4 : LAYOUT_CODES4;
+  }
   if (weight->experts > 0) {
     bool fits = weight->format == GEMM_FORMAT_INT2 && grouped_int2_fits(weight->n, weight->k);
     return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;

@@ -154,7 +154,7 @@ static enum status int2_sums_ensure(struct backend *backend, struct error *error
       (void)cudaFree(sums);
     }
   }
-  return runtime_check(result, "taking memory for products with INT2 weights", error);
+  return runtime_check(result, "taking memory for products with weights in tiles", error);
 }
 
 /* What has been asked of the device comes to `out`, when it is there. */
@@ -205,6 +205,34 @@ static struct quantize_input input_of(const struct backend_weight *weight) {
   return out;
 }
 
+/* How kernels go about a weight in tiles. UNSUPPORTED: none of this device's reads it. */
+static enum status ways_find(const struct backend *backend, struct backend_weight *made, struct error *error) {
+  const struct gemm_weight *weight = &made->weight;
+  uint32_t layout = made->layout.layout;
+  bool hopper = backend->gpu.capability == 90;
+  int sms = backend->gpu.multiprocessors;
+  if (layout == LAYOUT_TILES2 && hopper && !backend->gpu.places)
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "the weight lies in tiles that this device's sparse matrix instructions do not read right");
+  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !(hopper && grouped_int2_fits(weight->n, weight->k)))
+    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2 experts of K %lld",
+                     (long long)weight->k);
+  const struct int4_form form = int4_form_of(weight->format, weight->scale);
+  bool found = true;
+  if (layout == LAYOUT_TILES2 && weight->experts == 0)
+    found = int2_few_ways_find(weight->n, weight->k, sms, made->few);
+  else if (layout == LAYOUT_TILES2A8)
+    found = int2a8_ways_find(weight->n, weight->k, sms, made->int2a8);
+  else if (layout == LAYOUT_TILES4)
+    found = hopper && weight->experts == 0 && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
+  else if (layout == LAYOUT_TILES4A8)
+    found = hopper;
+  if (found)
+    return STATUS_OK;
+  return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for %s in tiles, of K %lld",
+                   gemm_format_name(weight->format), (long long)weight->k);
+}
+
 static _Atomic uint64_t serials;
 
 enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight *weight, uint32_t layout,
@@ -216,23 +244,9 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   if (status != STATUS_OK)
     return status;
   bool hopper = backend->gpu.capability == 90;
-  if (layout == LAYOUT_TILES2 && hopper && !backend->gpu.places)
-    return error_set(error, STATUS_UNSUPPORTED,
-                     "the weight lies in tiles that this device's sparse matrix instructions do not read right");
-  if (layout == LAYOUT_TILES2 && weight->experts > 0 && !(hopper && grouped_int2_fits(weight->n, weight->k)))
-    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for INT2 experts of K %lld",
-                     (long long)weight->k);
-  if (layout == LAYOUT_TILES2 && weight->experts == 0 &&
-      !int2_few_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.few))
-    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2 weight of K %lld",
-                     (long long)weight->k);
-  if (layout == LAYOUT_TILES2A8 && !int2a8_ways_find(weight->n, weight->k, backend->gpu.multiprocessors, made.int2a8))
-    return error_set(error, STATUS_UNSUPPORTED, "this device has no kernel for an INT2A8 weight of K %lld",
-                     (long long)weight->k);
-  if (layout == LAYOUT_TILES4)
-    return error_set(error, STATUS_UNSUPPORTED, "this version has no kernel for %s in tiles",
-                     gemm_format_name(weight->format));
-  status = place_check(&made.layout, slab, offset, error);
+  status = ways_find(backend, &made, error);
+  if (status == STATUS_OK)
+    status = place_check(&made.layout, slab, offset, error);
   if (status == STATUS_OK)
     status = backend_enter(backend, error);
   if (status == STATUS_OK)

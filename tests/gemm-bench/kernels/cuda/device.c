@@ -28,7 +28,7 @@ struct bench {
 
 /* Operations that Hopper's tensor cores do on paper, a microsecond. */
 static double operations_per_us(enum gemm_format format) {
-  return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8 || format == GEMM_FORMAT_INT2A8 ? 1979e6 : 989e6;
+  return gemm_quantizes_x(format) ? 1979e6 : 989e6;
 }
 
 /* Every byte once at the speed of reading, or every operation at the speed on paper. */

@@ -124,7 +124,7 @@ static bool first_of_m(const struct results *results, enum gemm_format format, i
 
 void results_print_means(const struct tool_call *call, const struct results *results) {
   const char *names[1 + RIVALS_MOST * 2];
-  for (enum gemm_format format = GEMM_FORMAT_INT8; format <= GEMM_FORMAT_INT2A8; format++) {
+  for (enum gemm_format format = GEMM_FORMAT_INT8; format < (enum gemm_format)GEMM_FORMATS; format++) {
     int count = names_of(results, format, names, 1 + RIVALS_MOST * 2);
     for (int i = 0; i < count; i++) {
       struct mean mean = results_mean(results, format, 0, names[i]);
@@ -217,9 +217,9 @@ static void draw(FILE *file, const struct panel *panel, int top) {
 }
 
 enum status results_plot(const struct results *results, const char *path, struct error *error) {
-  struct panel panels[GEMM_FORMAT_INT2A8];
+  struct panel panels[GEMM_FORMATS];
   int count = 0;
-  for (enum gemm_format format = GEMM_FORMAT_INT8; format <= GEMM_FORMAT_INT2A8; format++) {
+  for (enum gemm_format format = GEMM_FORMAT_INT8; format < (enum gemm_format)GEMM_FORMATS; format++) {
     fill(results, format, &panels[count]);
     count += panels[count].m_count > 0;
   }

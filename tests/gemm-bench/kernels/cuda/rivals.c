@@ -48,7 +48,7 @@ void rivals_close(struct rivals *rivals) {
 /* ---- W */
 
 struct gemm_weight rivals_weight(const struct gemm_weight *weight) {
-  if (!gemm_is_int2(weight->format)) {
+  if (!gemm_is_packed(weight->format)) {
     return *weight;
   }
   return (struct gemm_weight){.n = weight->n, .k = weight->k, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};

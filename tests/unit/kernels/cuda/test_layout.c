@@ -126,6 +126,14 @@ static void test_layout_reads(void **state) {
     layout_fill(&cases[i].weight, &layout, canonical, 0, stored, layout.total_bytes);
     layout_read(&cases[i].weight, &layout, stored, back);
     assert_memory_equal(canonical, back, layout.canonical.total_bytes);
+    uint8_t *pieces = malloc(layout.total_bytes);
+    assert_non_null(pieces);
+    for (uint64_t at = 0; at < layout.total_bytes; at += 3001) {
+      uint64_t bytes = layout.total_bytes - at < 3001 ? layout.total_bytes - at : 3001;
+      layout_fill(&cases[i].weight, &layout, canonical, at, pieces + at, bytes);
+    }
+    assert_memory_equal(stored, pieces, layout.total_bytes);
+    free(pieces);
     free(canonical);
     free(back);
     free(stored);

@@ -138,6 +138,39 @@ static void test_answers_for_two_bits(void **state) {
   selector_close(selector);
 }
 
+/* Few rows of 4-bit weights, and any number of f32 ones, go to int4_few; what lies in no tiles to the plain kernel. */
+static void test_four_bits(void **state) {
+  (void)state;
+  static const struct {
+    struct gemm_weight weight;
+    enum gemm_type x_type;
+    int64_t m;
+    const char *family;
+  } cases[] = {
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 1, "int4_few"},
+      {{.n = 5000, .k = 4000, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, GEMM_BF16, 4, "int4_few"},
+      {{.n = 4096, .k = 4096, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, GEMM_BF16, 8, "int4_few"},
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32}, GEMM_F32, 500, "int4_few"},
+      {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 128, "int4_many"},
+      {{.n = 64, .k = INT4_FEW_K_MOST + 1, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
+       GEMM_F16,
+       1,
+       "plain"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct kernel_problem problem = problem_on(&hopper, &cases[i].weight, cases[i].m);
+    struct offer offers[OFFERS_MOST];
+    problem.x_type = cases[i].x_type;
+    problem.y_type = GEMM_F16;
+    assert_true(select_offers(&problem, offers) > 0);
+    assert_string_equal(offers[0].variant.family->name, cases[i].family);
+    problem.device.capability = 89;
+    problem.tiled = false;
+    assert_true(select_offers(&problem, offers) > 0);
+    assert_string_equal(offers[0].variant.family->name, "plain");
+  }
+}
+
 /* ---- what does not take a product, of which nothing is queued then */
 
 static const struct gemm_weight int8 = {.n = 152064, .k = 8192, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -197,12 +230,12 @@ static void test_other_weights(void **state) {
   for (int i = 0; kernel_families[i]; i++) {
     const struct kernel_family *family = kernel_families[i];
     const struct variant variant = variant_default(family->variants);
-    bool two_bits = strncmp(family->variants->name, "int2", 4) == 0;
-    if (two_bits)
+    bool tiled = strncmp(family->variants->name, "int2", 4) == 0 || family == &int4_few_kernels;
+    if (tiled)
       assert_int_equal(launched(family, &variant, &rows, 16), STATUS_UNSUPPORTED);
-    if (!two_bits || family == &int2a8_kernels)
+    if (!tiled || family == &int2a8_kernels || family == &int4_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles, 16), STATUS_UNSUPPORTED);
-    if (!two_bits || family == &int2_few_kernels)
+    if ((!tiled && family != &fp8_many_kernels) || family == &int2_few_kernels || family == &int4_few_kernels)
       assert_int_equal(launched(family, &variant, &tiles_a8, 16), STATUS_UNSUPPORTED);
     if (family == &grouped_kernels || family == &grouped_many_kernels || family == &grouped_int2_kernels ||
         family == &pairs_kernels)
@@ -212,9 +245,10 @@ static void test_other_weights(void **state) {
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",     "tile",     "cublaslt",     "hopper",       "few",       "many",
-                                      "fp8_many",  "int2_few", "int2_many",    "int2a8",       "int4_many", "sm80_int2",
-                                      "sm80_rows", "grouped",  "grouped_many", "grouped_int2", "pairs"};
+  static const char *const names[] = {"plain",        "tile",         "cublaslt",  "hopper",    "few",
+                                      "many",         "fp8_many",     "int2_few",  "int2_many", "int2a8",
+                                      "int4_few",     "int4_many",    "sm80_int2", "sm80_rows", "grouped",
+                                      "grouped_many", "grouped_int2", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
@@ -234,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_answers),
       cmocka_unit_test(test_answers_for_two_bits),
+      cmocka_unit_test(test_four_bits),
       cmocka_unit_test(test_many_rows_that_are_few),
       cmocka_unit_test(test_others_take_any_rows),
       cmocka_unit_test(test_other_weights),

@@ -1,0 +1,73 @@
+/* Products of few rows of x with INT4 and MXFP4 weights in LAYOUT_TILES4, on a warp's matrix instruction, for Hopper:
+ * blocks share K in clusters (split_k). Each keeps its part of x in shared memory and takes the codes through it to
+ * registers. Sums are added in one order, so the bits do not depend on timing. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_FEW_CONFIG_H
+#define KERNELS_CUDA_FAMILIES_SM90_INT4_FEW_CONFIG_H
+
+#include "../../../../../proto/gemm.h"
+#include "../int2/cut.h"
+#include "../int4/form.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  INT4_FEW_COLUMNS_MOST = 16,
+  INT4_FEW_ROWS = INT4_HALF_ROWS, /* of W, a multiple of which clusters have */
+  INT4_FEW_WARPS = 8,             /* of a block that multiply: each works on 32 rows of W at a time */
+  INT4_FEW_SUPPLIERS = 4,         /* warps that have tiles copied */
+  INT4_FEW_STAGES_LEAST = 3,
+  INT4_FEW_STAGES_MOST = 4, /* with more, x and instructions are longer on their way */
+  INT4_FEW_ALIGN = 128,     /* of where tiles are copied to: a line of shared memory */
+  INT4_FEW_X_PAD = 16,      /* bytes between rows of x, so that eight of them lie in different banks */
+};
+
+struct int4_few_config {
+  int columns; /* that there is room for: a power of two */
+  int split_k; /* blocks of a cluster, each with its share of K: 1, 2, 4, 8 */
+  int rows;    /* of W for a cluster: a multiple of INT4_FEW_ROWS */
+};
+
+struct int4_few_plan {
+  struct int2_cut cut; /* among warps, of blocks of INT4_FEW_ROWS */
+  int columns;         /* the configuration's */
+  int x_bytes, ring_bytes, shared_bytes;
+};
+
+/* A configuration and its plan, for products of at most config.columns columns; 0: there is none. */
+struct int4_few_way {
+  struct int4_few_config config;
+  struct int4_few_plan plan;
+};
+
+enum { INT4_FEW_WAYS = 5 /* 1, 2, 4, 8, 16 columns */, INT4_FEW_K_MOST = 32768 };
+
+/* Of a stage of the ring: half a tile of each warp, and barriers. Pure. */
+int int4_few_stage_bytes(const struct int4_form *form);
+/* False where the configuration does not fit the product or a multiprocessor. Pure. */
+bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_form *form, int64_t n, int64_t k,
+                       struct int4_few_plan *out);
+/* Microseconds by the cost model. Pure. */
+double int4_few_us(const struct int4_few_config *config, const struct int4_form *form, const struct int4_few_plan *plan,
+                   int sms);
+/* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
+enum { INT4_FEW_CONFIGS = 4 * INT2_CUT_BLOCKS_MOST /* at most */ };
+int int4_few_candidates(int columns, const struct int4_form *form, int64_t n, int64_t k, int sms,
+                        struct int4_few_config *out, int most);
+/* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits 8 columns,
+ * as with K beyond INT4_FEW_K_MOST. Pure. */
+bool int4_few_ways_find(const struct int4_form *form, int64_t n, int64_t k, int sms,
+                        struct int4_few_way out[INT4_FEW_WAYS]);
+/* Columns that a row of x takes: 2 of f32. Pure. */
+int int4_few_columns_a_row(enum gemm_type x_type);
+/* Columns of the narrowest way that holds so many rows of x, or of the widest that there is. Pure. */
+int int4_few_columns(const struct int4_few_way ways[INT4_FEW_WAYS], enum gemm_type x_type, int64_t m);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
