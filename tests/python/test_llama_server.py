@@ -59,7 +59,8 @@ class Server:
     def command(self, model: str) -> List[str]:
         here = ["--host", "127.0.0.1", "--port", str(self.port)]
         if LLAMA_SERVER.exists():
-            return [str(LLAMA_SERVER), "-m", model, *here, "-t", "2", "-c", "1024", "-np", str(CLIENTS), "--no-warmup"]
+            loads = ["-ot", "none=CPU"]  # what makes it look for backends where the CPU's is linked in
+            return [str(LLAMA_SERVER), "-m", model, *here, "-t", "2", "-c", "1024", "-np", str(CLIENTS), "--no-warmup", *loads]
         return [sys.executable, "-c", EMBEDDING, str(BIN / "libggml.so"), "--model", model, *here, "--n_threads", "2",
                 "--n_ctx", "512", "--use_mlock", "false", "--interrupt_requests", "false"]  # fmt: skip
 

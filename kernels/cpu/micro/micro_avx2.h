@@ -18,8 +18,10 @@
 typedef int32_t counts __attribute__((vector_size(32)));
 typedef float lanes __attribute__((vector_size(32)));
 
+/* Into the sum's own register: by itself gcc 12 moves the sums of unrolled steps until some live in memory. */
 static inline __attribute__((always_inline)) lanes multiply_f32(lanes sum, lanes w, lanes x) {
-  return (lanes)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)sum);
+  __asm__("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(w), "x"(x));
+  return sum;
 }
 
 static inline __attribute__((always_inline)) lanes load_halves(const void *from) {
