@@ -48,7 +48,7 @@ NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(shell $(NVCC) --help)),--comp
 # For what is newer than this toolkit the last is compiled by the driver, there.
 NVCC_ARCH := -gencode arch=compute_80,code=[sm_80,sm_89] -gencode arch=compute_90,code=[sm_90,compute_90]
 # FP8 is converted by instructions of 8.9; all other code for it is that for 8.0
-FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/launch \
+FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/instances_fp8 \
   passes/activate passes/input passes/quantize weight/convert_kernels
 $(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -gencode arch=compute_80,code=sm_80 \
   -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=[sm_90,compute_90]

@@ -347,7 +347,7 @@ static void test_every_kernel(void **state) {
   enum { ROWS = COUNT(on_gpu) };
   for (int i = 0; i < device_kinds(device.ops) * ROWS; i++) {
     struct step step = step_of(i / ROWS, n, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
-    enum gemm_type x_type = type_for(step.shape.format, 0);
+    enum gemm_type x_type = type_for(step.shape.format, i % 2 * 2);
     const struct variant_problem problem = {
         .weight = step.shape, .m = rows[i % ROWS], .top = 2, .x_type = x_type, .y_type = step.y_type};
     struct variant variants[VARIANTS_MOST];

@@ -128,9 +128,9 @@ static void test_many_rows(void **state) {
   }
 }
 
-/* The same of FP8 and INT8 with row scales: tiles of all widths in waves, tiles whose K some blocks share, all types of
- * y with a bias, rows of y that lie together and that do not, aligned and not. By all kernels for many rows that can
- * run. */
+/* The same of FP8 and INT8 with row scales: tiles of all widths in waves, tiles whose K some blocks share, also behind
+ * a wave of whole ones, all types of y with a bias, rows of y that lie together and that do not, aligned and not. By
+ * all kernels for many rows that can run. */
 static void many_rows_of_bytes(enum gemm_format format, int64_t n, int64_t k) {
   static const int64_t ms[] = {90, 100, 200, 300, 700};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
@@ -172,6 +172,7 @@ static void many_rows_of_bytes(enum gemm_format format, int64_t n, int64_t k) {
 static void test_many_rows_fp8(void **state) {
   (void)state;
   many_rows_of_bytes(GEMM_FORMAT_FP8, 1100, 1304);
+  many_rows_of_bytes(GEMM_FORMAT_FP8, 4500, 300);
 }
 
 static void test_many_rows_int8(void **state) {

@@ -12,15 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { STACK_BYTES = 65536, FINISH_MS = 1000 };
+enum { STACK_BYTES = 65536, FINISH_MS = 1000, MEMORY_MOST = 32 << 20 /* bytes that are freed in no time */ };
 
 struct closing {
   LIST_ENTRY(closing) link; /* in `unsettled` */
   int fd;
   atomic_uint *payer;
+  bool counted; /* in `pending` */
   bool listed;
 };
 
@@ -55,7 +57,8 @@ static void *close_one(void *user) {
   unlist(closing);
   close(closing->fd);
   pthread_mutex_unlock(&lock);
-  atomic_fetch_sub(&pending, 1);
+  if (closing->counted)
+    atomic_fetch_sub(&pending, 1);
   if (closing->payer != NULL)
     atomic_fetch_sub(closing->payer, 1); /* which may be gone now */
   free(closing);
@@ -77,11 +80,11 @@ static int start_thread(struct closing *closing) {
   return failure;
 }
 
-static int start(int fd, atomic_uint *payer) {
+static int start(int fd, atomic_uint *payer, bool counted) {
   struct closing *closing = placeholder() >= 0 ? malloc(sizeof *closing) : NULL;
   if (closing == NULL)
     return errno;
-  *closing = (struct closing){.fd = fd, .payer = payer, .listed = true};
+  *closing = (struct closing){.fd = fd, .payer = payer, .counted = counted, .listed = true};
   pthread_mutex_lock(&lock);
   LIST_INSERT_HEAD(&unsettled, closing, link);
   int failure = start_thread(closing);
@@ -101,9 +104,16 @@ void closing_start(int fd, void *payer) {
   atomic_fetch_add(&pending, 1);
   if (payer != NULL)
     atomic_fetch_add((atomic_uint *)payer, 1);
-  int failure = start(fd, payer);
+  int failure = start(fd, payer, true);
   if (failure != 0) /* kept open rather than closed here; it counts for good */
     log_error("a client's descriptor cannot be closed: %s", strerror(failure));
+}
+
+void closing_memory(int fd) {
+  struct stat stat;
+  bool large = fstat(fd, &stat) == 0 && stat.st_size > MEMORY_MOST;
+  if (!large || start(fd, NULL, false) != 0)
+    close(fd);
 }
 
 void closing_settle(void) {

@@ -8,6 +8,9 @@
 /* Returns at once. `payer` is an atomic_uint, or NULL: it counts closes that have not returned, and stays until they
  * have. */
 void closing_start(int fd, void *payer);
+/* The same for memory of gemmd's own that nobody else may have any more: its pages are freed meanwhile, of gigabytes
+ * for seconds on a busy machine. Counts for nobody. */
+void closing_memory(int fd);
 /* Before a child is started: waits until none of these descriptors is open in this process any more, whether its close
  * has returned or not. A child that inherited one would have to close it before it executes its program. */
 void closing_settle(void);

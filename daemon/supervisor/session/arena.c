@@ -2,6 +2,7 @@
 
 #include "../../log.h"
 #include "../../memfd.h"
+#include "../net/closing.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -112,7 +113,7 @@ void arena_close(struct arena *arena) {
   if (arena->rings != NULL)
     munmap(arena->rings, (size_t)arena->ring_bytes);
   if (arena->memfd >= 0)
-    close(arena->memfd);
+    closing_memory(arena->memfd);
   if (arena->wakeup >= 0)
     close(arena->wakeup);
   for (uint32_t i = 0; i < arena->devices; i++)

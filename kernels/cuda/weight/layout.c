@@ -44,8 +44,9 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
     return hopper && weight->k <= INT4_FEW_K_MOST ? LAYOUT_TILES4 : LAYOUT_CODES4;
   }
   if (weight->experts > 0) {
-    bool fits = weight->format == GEMM_FORMAT_INT2 && grouped_int2_fits(weight->n, weight->k);
-    return capability == 90 && places && fits ? LAYOUT_TILES2 : LAYOUT_CODES2;
+    if (weight->format == GEMM_FORMAT_INT2A8)
+      return capability == 90 && weight->n % INT2A8_BLOCK_ROWS == 0 ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
+    return capability == 90 && places && grouped_int2_fits(weight->n, weight->k) ? LAYOUT_TILES2 : LAYOUT_CODES2;
   }
   if (weight->format == GEMM_FORMAT_INT2A8)
     return weight->k <= INT2A8_K_MOST ? LAYOUT_TILES2A8 : LAYOUT_CODES2;
@@ -85,7 +86,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     /* At most 2^24 rows of a quarter of 2^24 bytes: nothing overflows. */
     out->codes_bytes = (uint64_t)(out->n / INT2_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * INT2_TILE_BYTES;
   } else if (layout == LAYOUT_TILES2A8) {
-    out->n = (int64_t)gemm_round_up((uint64_t)weight->n, INT2A8_BLOCK_ROWS);
+    out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), INT2A8_BLOCK_ROWS);
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, INT2A8_TILE_K);
     out->codes_bytes = (uint64_t)(out->n / INT2A8_BLOCK_ROWS) * (uint64_t)(out->k / INT2A8_TILE_K) * INT2A8_TILE_BYTES;
   } else if (layout == LAYOUT_TILES4 || layout == LAYOUT_TILES4A8) {

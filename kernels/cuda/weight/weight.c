@@ -3,6 +3,7 @@
 #include "../exec/staging.h"
 #include "../experts/run.h"
 #include "../families/sm90/grouped_int2/config.h"
+#include "../families/sm90/int2/a8_layout.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
 #include "../families/sm90/int4/scales.h"
@@ -221,6 +222,8 @@ static enum status ways_find(const struct backend *backend, struct backend_weigh
   bool found = true;
   if (layout == LAYOUT_TILES2 && weight->experts == 0)
     found = int2_few_ways_find(weight->n, weight->k, sms, made->few);
+  else if (layout == LAYOUT_TILES2A8 && weight->experts > 0)
+    found = hopper && weight->n % INT2A8_BLOCK_ROWS == 0;
   else if (layout == LAYOUT_TILES2A8)
     found = int2a8_ways_find(weight->n, weight->k, sms, made->int2a8);
   else if (layout == LAYOUT_TILES4)

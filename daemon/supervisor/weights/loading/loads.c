@@ -63,7 +63,7 @@ static void finish(struct load *load, const struct message_weight_info *info) {
   session->asked = other;
   close_files(session, &load->files);
   if (load->canonical >= 0)
-    close(load->canonical);
+    closing_memory(load->canonical);
   if (load->found != NULL)
     reclaim_handle(load->supervisor, load->found);
   session->loads--;
@@ -88,7 +88,7 @@ static void load_ended(struct load *load) {
   if (!load->answered && load->error.status == STATUS_OK)
     (void)error_set(&load->error, STATUS_INTERNAL, "the loader ended without an answer");
   if (load->numbers >= 0)
-    close(load->numbers);
+    closing_memory(load->numbers);
   load->numbers = -1;
   stamp_check(&load->request, &load->files, load->user.uid, &load->stamps[CATALOG_FILES]);
   if (load->error.status == STATUS_OK && !load->cancelled)

@@ -1,7 +1,9 @@
 /* Descriptors of clients that are not what they should be: each is refused by name, or harms nobody but its owner. */
+#include "daemon/supervisor/net/closing.h"
 #include "proto/shm/ring.h"
 #include "tests/support/daemon/daemon.h"
 #include "tests/support/messages/users.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
 #include <linux/fuse.h>
@@ -430,6 +432,19 @@ static void a_descriptor_that_cannot_be_closed_holds_up_no_upgrade(void **state)
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
+/* Freeing it takes a thread of its own; what is small is freed at once. */
+static void large_memory_is_closed_in_the_end(void **state) {
+  (void)state;
+  int small = memory(0, PAGE, 0), large = memory(0, (uint64_t)64 << 20, 0);
+  closing_memory(small);
+  assert_int_equal(fcntl(small, F_GETFD), -1);
+  closing_memory(large);
+  closing_settle(); /* from here on a child does not inherit it */
+  assert_int_equal(closing_pending(), 0);
+  while (fcntl(large, F_GETFD) >= 0)
+    nap_shortly();
+}
+
 /* ---- overlays, below which may lie what a user serves */
 
 static bool say(const char *path, const char *format, unsigned id) {
@@ -514,6 +529,7 @@ int main(int count, char **words) {
       HOSTILE(a_file_that_a_user_serves_is_not_touched),
       HOSTILE(descriptors_that_cannot_be_closed_are_so_many),
       cmocka_unit_test(a_descriptor_that_cannot_be_closed_holds_up_no_upgrade),
+      cmocka_unit_test(large_memory_is_closed_in_the_end),
       USERS(a_users_descriptors_cost_others_nothing),
       USERS(an_overlay_of_a_user_is_not_read),
   };

@@ -3,6 +3,7 @@
 #include "kernels/cuda/experts/route.h"
 #include "kernels/cuda/families/sm90/grouped/config.h"
 #include "kernels/cuda/families/sm90/grouped_int2/config.h"
+#include "kernels/cuda/families/sm90/grouped_int2_many/config.h"
 #include "kernels/cuda/families/sm90/grouped_many/config.h"
 #include "kernels/cuda/weight/layout.h"
 
@@ -81,7 +82,14 @@ static void test_tiles_of_experts(void **state) {
   assert_int_equal(layout_choose(&weight, 90, true), LAYOUT_CODES2);
   weight.k = 512;
   weight.format = GEMM_FORMAT_INT2A8;
-  assert_int_equal(layout_choose(&weight, 90, true), LAYOUT_CODES2);
+  assert_int_equal(layout_choose(&weight, 90, false), LAYOUT_TILES2A8);
+  assert_int_equal(layout_choose(&weight, 80, true), LAYOUT_CODES2);
+  struct layout layout;
+  struct error error;
+  assert_int_equal(layout_compute(&weight, LAYOUT_TILES2A8, &layout, &error), STATUS_OK);
+  assert_int_equal(layout.n, weight.n * weight.experts);
+  weight.n = 200;
+  assert_int_equal(layout_choose(&weight, 90, false), LAYOUT_CODES2);
 }
 
 /* The worst that ids can do fits. */
@@ -186,6 +194,25 @@ static void test_grouped_int2_has_room(void **state) {
   assert_false(grouped_int2_fits(3100, 4096));
 }
 
+static void test_grouped_int2_many_takes_what_lies_in_tiles(void **state) {
+  (void)state;
+  static const enum gemm_type types[] = {GEMM_F16, GEMM_BF16, GEMM_F32};
+  for (int kind = 0; kind < 2; kind++) {
+    struct kernel_problem problem = problem_of(kind ? GEMM_FORMAT_INT2A8 : GEMM_FORMAT_INT2, 4096);
+    problem.scale = GEMM_SCALE_GROUP;
+    problem.tiled = false;
+    assert_false(grouped_int2_many_takes(&problem));
+    problem.tiled = true;
+    for (int i = 0; i < 9; i++) {
+      problem.x_type = types[i / 3], problem.y_type = types[i % 3];
+      assert_int_equal(grouped_int2_many_takes(&problem), kind == 1 || (i / 3 < 2 && i % 3 < 2));
+      enum gemm_type x_type = grouped_int2_many_x_type(&problem);
+      for (int rows = 1; rows <= 96; rows++)
+        assert_in_range(grouped_int2_many_columns_for(x_type, rows), rows, GROUPED_INT2_MANY_COLUMNS_MOST);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_scales_of_experts),
@@ -195,6 +222,7 @@ int main(void) {
       cmocka_unit_test(test_grouped_has_a_kernel_for_all_rows),
       cmocka_unit_test(test_grouped_many_is_for_many_rows),
       cmocka_unit_test(test_grouped_int2_has_room),
+      cmocka_unit_test(test_grouped_int2_many_takes_what_lies_in_tiles),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

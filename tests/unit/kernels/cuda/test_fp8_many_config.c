@@ -18,6 +18,7 @@ static struct kernel_problem product_of(int64_t m, int64_t n, int64_t k, enum ge
                                  .scale = GEMM_SCALE_ROW,
                                  .m = m,
                                  .n = n,
+                                 .k = k,
                                  .k_padded = k,
                                  .y_type = y_type};
 }
@@ -37,6 +38,11 @@ static void test_takes(void **state) {
   assert_true(fp8_many_takes(&product));
   product.y_type = GEMM_S32;
   assert_false(fp8_many_takes(&product));
+  product.format = GEMM_FORMAT_INT2A8;
+  product.y_type = GEMM_F16;
+  assert_false(fp8_many_takes(&product)); /* plain codes */
+  product.tiled = true;
+  assert_true(fp8_many_takes(&product));
 }
 
 static struct fp8_many_config choice_of(int64_t m, int64_t n, int64_t k) {
@@ -87,7 +93,7 @@ static int64_t divided(int64_t value, const struct fp8_many_divisor *by) {
   return by->inverse == 0 ? value : (int64_t)((uint64_t)value * by->inverse >> 32);
 }
 
-/* Each tile of y once, as fp8_many/share.cuh finds its place. */
+/* Each tile of y once, as fp8_many/share.cuh finds its place; whole ones, and one a cluster. */
 static void check_plan(const struct fp8_many_config *config, const struct kernel_problem *product,
                        const struct fp8_many_plan *plan) {
   int64_t tiles = (int64_t)plan->w_tiles * plan->x_tiles;
@@ -97,6 +103,9 @@ static void check_plan(const struct fp8_many_config *config, const struct kernel
   assert_true((int64_t)plan->x_tiles * plan->columns >= product->m && (plan->x_tiles - 1) * plan->columns < product->m);
   assert_true(plan->columns % 8 == 0 && plan->columns <= plan->width && plan->width <= config->columns);
   assert_true((int64_t)plan->steps_of_block * plan->split_k >= plan->steps && plan->blocks <= SMS);
+  int64_t whole = (int64_t)plan->whole * plan->blocks;
+  assert_true(tiles <= whole + (plan->split_k > 1 ? plan->blocks / plan->split_k : 0));
+  assert_true(tiles > whole - plan->blocks);
   for (int64_t tile = 0; tile < tiles; tile++) {
     int64_t number = divided(tile, &plan->by_group), within = tile - number * plan->by_group.by;
     bool last = (number + 1) * plan->group >= plan->x_tiles;
@@ -111,15 +120,16 @@ static void check_plan(const struct fp8_many_config *config, const struct kernel
 
 static void test_cuts_up(void **state) {
   (void)state;
-  static const int64_t shapes[][3] = {{65, 128, 16},       {128, 8192, 8192}, {200, 1000, 1040},  {513, 57344, 8192},
-                                      {4096, 57344, 8192}, {8192, 130, 64},   {2177, 5120, 28672}};
+  static const int64_t shapes[][3] = {{65, 128, 16},       {128, 8192, 8192}, {200, 1000, 1040},   {513, 57344, 8192},
+                                      {4096, 57344, 8192}, {8192, 130, 64},   {2177, 5120, 28672}, {256, 28672, 5120}};
   struct fp8_many_config list[FP8_MANY_ALL];
   struct fp8_many_plan plan;
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-    for (int y = 0; y < 4; y++) {
+    for (int y = 0; y < 6; y++) {
       struct kernel_problem product =
           product_of(shapes[i][0], shapes[i][1], shapes[i][2], y % 2 ? GEMM_F32 : GEMM_BF16);
-      product.format = y / 2 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_FP8;
+      product.format = y / 2 == 0 ? GEMM_FORMAT_FP8 : y / 2 == 1 ? GEMM_FORMAT_INT8 : GEMM_FORMAT_INT2A8;
+      product.tiled = y / 2 == 2;
       int count = fp8_many_candidates(&product, true, list, FP8_MANY_ALL);
       assert_in_range(count, 1, FP8_MANY_ALL);
       for (int j = 0; j < count; j++) {
@@ -134,8 +144,8 @@ static void test_refuses(void **state) {
   (void)state;
   static const struct fp8_many_config bad[] = {{64, 128, 1, 16},  {320, 128, 1, 16}, {256, 128, 2, 16},
                                                {128, 128, 0, 16}, {128, 128, 5, 16}, {128, 128, 1, 0},
-                                               {128, 128, 1, 65}, {128, 128, 2, 16}, {128, 112, 1, 16}};
-  const struct kernel_problem many = product_of(1024, 8192, 8192, GEMM_BF16); /* 512 clusters are too many */
+                                               {128, 128, 1, 65}, {128, 112, 1, 16}};
+  const struct kernel_problem many = product_of(1024, 8192, 8192, GEMM_BF16);
   const struct kernel_problem short_k = product_of(128, 128, 128, GEMM_BF16);
   const struct kernel_problem exact = product_of(1024, 8192, 8192, GEMM_F16);
   struct fp8_many_plan plan;

@@ -372,14 +372,15 @@ static void test_sm80_rows(void **state) {
     for (int c = 0; c < count; c++) {
       struct sm80_rows_plan plan;
       assert_true(sm80_rows_plan_for(&configs[c], &problem, &plan));
-      int64_t rows = 32 * configs[c].n_warps, columns = configs[c].columns;
+      int64_t columns = configs[c].columns, rows = configs[c].rows, blocks = configs[c].blocks;
       int64_t steps = (problem.k_padded + SM80_ROWS_STEP - 1) / SM80_ROWS_STEP;
-      assert_true(plan.row_tiles * rows >= problem.n && (plan.row_tiles - 1) * rows < problem.n);
-      assert_int_equal(plan.tiles, plan.row_tiles * ((problem.m + columns - 1) / columns));
-      assert_true(plan.slice * (int64_t)configs[c].split_k >= steps);
-      assert_true(plan.slice * (int64_t)(configs[c].split_k - 1) < steps);
+      assert_int_equal(plan.tiles, (problem.n + rows - 1) / rows * ((problem.m + columns - 1) / columns));
+      assert_int_equal(plan.steps, steps);
+      assert_in_range(blocks, 1, plan.tiles * steps);
+      for (int64_t block = 1; block < blocks && plan.parts == 0; block++) /* which begin with whole tiles */
+        assert_int_equal(block * plan.tiles * steps / blocks % steps, 0);
       assert_true(plan.shared_bytes <= problem.device.shared_most && plan.stages >= SM80_ROWS_STAGES_LEAST);
-      assert_true(sm80_rows_parts_bytes(&configs[c], &problem) <= problem.device.workspace_bytes);
+      assert_true(sm80_rows_parts_bytes(&configs[c], &plan) <= problem.device.workspace_bytes);
       double us = sm80_rows_us(&configs[c], &plan, &problem);
       first = c == 0 ? us : first;
       assert_true(us >= first);

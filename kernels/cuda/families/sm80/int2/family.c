@@ -5,6 +5,8 @@
 enum {
   BEST_MOST = 8,     /* of the cost model's guesses */
   BEST_OF_ALL = 64,  /* where everything is asked for */
+  BEST_BESIDE = 2,   /* beside Hopper's own, whose slices of K are too few for a W of few rows */
+  BESIDE_ROWS = 64,  /* of x, up to which that may be */
   ROWS_LISTED = 512, /* rows of x beyond which a search leaves them out: so many goes are no news */
 };
 
@@ -45,10 +47,10 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                 int most) {
   struct sm80_int2_config configs[BEST_OF_ALL];
   (void)backend;
-  bool asked = problem->device.capability != 90 || all;
-  if (!asked || !sm80_int2_takes(problem) || problem->m > ROWS_LISTED)
+  bool beside = problem->device.capability == 90 && !all;
+  if (!sm80_int2_takes(problem) || problem->m > (beside ? BESIDE_ROWS : ROWS_LISTED))
     return count;
-  int room = most - count, wanted = all ? BEST_OF_ALL : BEST_MOST;
+  int room = most - count, wanted = all ? BEST_OF_ALL : beside ? BEST_BESIDE : BEST_MOST;
   int found = sm80_int2_candidates(problem, configs, room < wanted ? room : wanted);
   for (int i = 0; i < found; i++)
     out[count++] = variant_of(&configs[i]);

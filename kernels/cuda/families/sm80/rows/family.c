@@ -4,31 +4,27 @@
 
 enum {
   BEST_MOST = 8,     /* of the cost model's guesses */
-  BEST_OF_ALL = 64,  /* where everything is asked for */
   ROWS_OFFERED = 64, /* of x, where the library has a kernel, too */
 };
 
 const struct variant_family sm80_rows_family = {
     .name = "sm80_rows",
-    .count = 4,
+    .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: a power of two", 16, SM80_ROWS_COLUMNS_MOST, 16, 64},
-            {"n_warps", "of 32 rows of W, that share what they read of x", 1, SM80_ROWS_WARPS_MOST, 1, 4},
-            {"k_warps", "such teams of a block, which share K", 1, SM80_ROWS_WARPS_MOST, 1, 2},
-            {"split_k", "blocks that share K", 1, SM80_ROWS_SPLIT_MOST, 1, 1},
+            {"columns", "rows of x a tile: 16, 32, 64 or 128", 16, 128, 16, 128},
+            {"rows", "of W a tile: 64, 128 or 256, not all with all columns", 64, 256, 64, 256},
+            {"blocks", "that share all steps of K of all tiles", 1, SM80_ROWS_BLOCKS_MOST, 1, 132},
         },
 };
 
 static struct sm80_rows_config config_of(const struct variant *variant) {
   const int32_t *values = variant->values;
-  return (struct sm80_rows_config){
-      .columns = values[0], .n_warps = values[1], .k_warps = values[2], .split_k = values[3]};
+  return (struct sm80_rows_config){.columns = values[0], .rows = values[1], .blocks = values[2]};
 }
 
 static struct variant variant_of(const struct sm80_rows_config *config) {
-  return (struct variant){.family = &sm80_rows_family,
-                          .values = {config->columns, config->n_warps, config->k_warps, config->split_k}};
+  return (struct variant){.family = &sm80_rows_family, .values = {config->columns, config->rows, config->blocks}};
 }
 
 /* Hopper's own instructions are faster in all sizes, and so is the library with INT8, on an H200: tuning may find
@@ -52,12 +48,12 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
-  struct sm80_rows_config configs[BEST_OF_ALL];
+  struct sm80_rows_config configs[SM80_ROWS_CONFIGS];
   (void)backend;
   bool asked = problem->device.capability != 90 || all;
   if (!asked || !sm80_rows_takes(problem))
     return count;
-  int room = most - count, wanted = all ? BEST_OF_ALL : BEST_MOST;
+  int room = most - count, wanted = all ? SM80_ROWS_CONFIGS : BEST_MOST;
   int found = sm80_rows_candidates(problem, configs, room < wanted ? room : wanted);
   for (int i = 0; i < found; i++)
     out[count++] = variant_of(&configs[i]);
@@ -76,16 +72,18 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   if (nearest && sm80_rows_candidates(problem, &close, 1) > 0)
     *nearest = variant_of(&close);
   return error_set(error, STATUS_UNSUPPORTED,
-                   "columns is a power of two, FP8's at most 64; n_warps * k_warps is at most 16, with 64 columns 12, "
-                   "with 128 8; two steps of each team and its sums fit into shared memory, and sums of slices into "
-                   "the workspace");
+                   "columns x rows is 64 or 128 x 64, 16, 32 or 128 x 128, 64 or 128 x 256, of FP8 16, 32 or 128 "
+                   "x 128, 64 x 64 or 64 x 256; blocks are no more than steps of K, two of which fit into shared "
+                   "memory, and sums of parts into the workspace");
 }
 
 static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
                   struct backend_needs *out) {
   struct sm80_rows_config config = config_of(variant);
+  struct sm80_rows_plan plan;
   (void)backend;
-  out->workspace_bytes = sm80_rows_parts_bytes(&config, problem);
+  if (sm80_rows_plan_for(&config, problem, &plan))
+    out->workspace_bytes = sm80_rows_parts_bytes(&config, &plan);
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -110,5 +108,5 @@ const struct kernel_family sm80_rows_kernels = {
     .needs = needs,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_sm80_rows},
+    .kernels = {kernel_of_sm80_rows, kernel_of_sm80_rows_floats},
 };

@@ -12,15 +12,16 @@
 extern "C" {
 #endif
 
-/* Queues the product; `parts`: [split_k, m, n rounded up to 4] of 4 bytes, where K is shared by blocks. `dependent`: it
- * may be started before the kernel ahead in the stream has ended; never on devices older than 9.0, nor is `early`, by
- * which the kernel that adds slices is started so. */
+/* Queues the product; `parts`: as many bytes as sm80_rows_parts_bytes says. `dependent`: it may be started before the
+ * kernel ahead in the stream has ended; never on devices older than 9.0, nor is `early`, by which the kernel that adds
+ * parts is started so. */
 cudaError_t sm80_rows_launch(cudaStream_t stream, const struct sm80_rows_config *config,
                              const struct sm80_rows_plan *plan, const struct hopper_product *product, void *parts,
                              bool dependent, bool early);
 
-/* One kernel of the file, which leads to the others. */
+/* One kernel of each file, which leads to the others. */
 const void *kernel_of_sm80_rows(void);
+const void *kernel_of_sm80_rows_floats(void);
 
 #ifdef __cplusplus
 }

@@ -37,7 +37,7 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
     return false;
   struct fp8_many_config config = fp8_many_configure(problem, us);
   *out = variant_of(&config);
-  if (problem->m > FEWER_ROWS || problem->y_type != GEMM_BF16)
+  if (problem->m > FEWER_ROWS || problem->y_type != GEMM_BF16 || problem->format == GEMM_FORMAT_INT2A8)
     return true;
   const struct hopper_config fewer = hopper_configure(problem);
   return *us < hopper_us(&fewer, problem);
@@ -64,7 +64,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   if (!fp8_many_takes(problem))
     return error_set(
         error, STATUS_UNSUPPORTED,
-        "family fp8_many takes FP8 with one scale or one a row and 128 rows of W or more, and INT8, with more "
+        "family fp8_many takes FP8 with one scale or one a row and 128 rows of W or more, INT8, and INT2A8, with more "
         "than 64 rows of x, on compute capability 9.0");
   if (fp8_many_plan_for(&config, problem, &plan))
     return STATUS_OK;
@@ -73,8 +73,8 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
     *nearest = variant_of(&config);
   }
   return error_set(error, STATUS_UNSUPPORTED,
-                   "no such kernel for this product: 192 and 256 rows take bf16 y of FP8, 256 no split_k; split_k "
-                   "clusters that the device holds at once");
+                   "no such kernel for this product: 192 and 256 rows take no INT2A8, and bf16 y of FP8, 256 no "
+                   "split_k; what clusters of split_k blocks share is no more than a tile for each");
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -83,18 +83,23 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   struct fp8_many_config config = config_of(variant);
   struct fp8_many_plan plan;
   CUtensorMap w, x;
-  if ((problem.format != GEMM_FORMAT_FP8 && problem.format != GEMM_FORMAT_INT8) || problem.scale == GEMM_SCALE_BLOCK ||
-      problem.y_type == GEMM_S32 || !fp8_many_plan_for(&config, &problem, &plan))
+  bool tiled = problem.format == GEMM_FORMAT_INT2A8 && problem.tiled;
+  if ((problem.format != GEMM_FORMAT_FP8 && problem.format != GEMM_FORMAT_INT8 && !tiled) ||
+      problem.scale == GEMM_SCALE_BLOCK || problem.y_type == GEMM_S32 || !fp8_many_plan_for(&config, &problem, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   struct hopper_product product = kernel_call_rows(call);
-  enum status status =
-      tensor_map_make(backend->driver, product.w, product.n, product.k, product.w_stride, config.rows, &w, error);
-  if (status == STATUS_OK)
+  enum status status = STATUS_OK;
+  if (tiled)
+    product.w_scale = NULL; /* they lie in the tiles */
+  else
     status =
-        tensor_map_make(backend->driver, product.x, product.m, product.k, product.x_stride, plan.columns, &x, error);
+        tensor_map_make(backend->driver, product.w, product.n, product.k, product.w_stride, config.rows, &w, error);
+  if (status == STATUS_OK)
+    status = tensor_map_make(backend->driver, product.x, product.m, kernel_call_x_bytes(call), product.x_stride,
+                             plan.columns, &x, error);
   if (status != STATUS_OK)
     return status;
-  cudaError_t result = fp8_many_launch(call->stream, &config, &plan, &product, &w, &x, call->follows);
+  cudaError_t result = fp8_many_launch(call->stream, &config, &plan, &product, tiled ? NULL : &w, &x, call->follows);
   return runtime_check(result, "computing a product", error);
 }
 
@@ -105,5 +110,5 @@ const struct kernel_family fp8_many_kernels = {
     .check = check,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_fp8_many, kernel_of_fp8_many_integers},
+    .kernels = {kernel_of_fp8_many, kernel_of_fp8_many_integers, kernel_of_fp8_many_codes},
 };

@@ -1,4 +1,5 @@
-// Which kernels there are: those of INT8 and of FP8, in files of their own, which are compiled at the same time.
+// Which kernels there are: those of INT8, of FP8 and of INT2A8, in files of their own, which are compiled at the same
+// time.
 #pragma once
 
 #include "kernel.cuh"
@@ -13,6 +14,7 @@ struct instance {
 
 instance integer_instance(int rows, int columns, gemm_type y_type);
 instance float_instance(int rows, int columns, gemm_type y_type);
+instance coded_instance(int columns, gemm_type y_type);
 
 template <typename T> inline instance instance_as() {
   static_assert(sizeof(shared<T>) + 1024 <= block_shared_most, "a block fits");

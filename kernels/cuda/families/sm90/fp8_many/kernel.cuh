@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../../device/wgmma_between.cuh"
+#include "codes.cuh"
 #include "sums.cuh"
 
 namespace fp8_many {
@@ -14,35 +15,51 @@ namespace fp8_many {
 template <typename T>
 __device__ inline void copy_w(const work &w, shared<T> &s, const place &at, uint32_t step, uint32_t stage,
                               uint64_t policy) {
-  const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.ring[stage]);
-  ptx::barrier_expect(full, T::w_bytes + w.plan.columns * FP8_MANY_STEP);
-  if (w.plan.x_tiles == 1)
+  const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.ring) + stage * T::slot_bytes;
+  ptx::barrier_expect(full, T::w_bytes + w.plan.columns * T::step);
+  if constexpr (T::coded) {
+#pragma unroll
+    for (int i = 0; i < T::rows / 64; i++) { // behind the last rows those once more
+      const int64_t block = min(static_cast<int64_t>(at.w * (T::rows / 64) + i), (w.product.n + 63) / 64 - 1);
+      const uint8_t *const from =
+          static_cast<const uint8_t *>(w.product.w) + (block * w.plan.steps + step) * INT2A8_TILE_BYTES;
+      ptx::copy_bulk(to + i * INT2A8_TILE_BYTES, from, INT2A8_TILE_BYTES, full, policy);
+    }
+  } else if (w.plan.x_tiles == 1)
     ptx::copy_tensor_once(to, &w.w, step * FP8_MANY_STEP, at.w * T::rows, full, policy);
   else
     ptx::copy_tensor(to, &w.w, step * FP8_MANY_STEP, at.w * T::rows, full);
 }
 
+template <typename T>
+__device__ inline void copy_x(const work &w, shared<T> &s, const place &at, uint32_t step, uint32_t stage) {
+  const uint32_t to = ptx::shared_address(s.ring) + stage * T::slot_bytes + T::x_at;
+#pragma unroll
+  for (int i = 0; i < T::step / 128; i++)
+    ptx::copy_tensor(to + i * T::columns * 128, &w.x, step * T::step + i * 128, at.x * w.plan.columns,
+                     ptx::shared_address(&s.full[stage]));
+}
+
 // W is asked for before the kernel ahead has ended, x is not.
 template <typename T> __device__ inline void produce(const work &w, shared<T> &s) {
-  const uint64_t policy = ptx::policy_evict_first();
+  const uint64_t policy = w.plan.x_tiles == 1 ? ptx::policy_evict_first() : ptx::policy_evict_normal();
   cursor at(stages_of<T>(w.plan));
   segment part;
   int early = 0;
-  for (segments list(w.plan); w.dependent && early < static_cast<int>(at.stages) && list.next(w.plan, part);) {
+  for (segments list; w.dependent && early < static_cast<int>(at.stages) && list.next(w.plan, part);) {
     const place tile(w.plan, part.tile);
     for (uint32_t step = part.first; step < part.last && early < static_cast<int>(at.stages); step++, early++)
       copy_w(w, s, tile, step, early, policy);
   }
   ptx::wait_for_previous_grid();
-  for (segments list(w.plan); list.next(w.plan, part);) {
+  for (segments list; list.next(w.plan, part);) {
     const place tile(w.plan, part.tile);
     for (uint32_t step = part.first; step < part.last; step++, at.advance()) {
       if (--early < 0) {
         ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
         copy_w(w, s, tile, step, at.stage, policy);
       }
-      ptx::copy_tensor(ptx::shared_address(s.ring[at.stage]) + T::w_bytes, &w.x, step * FP8_MANY_STEP,
-                       tile.x * w.plan.columns, ptx::shared_address(&s.full[at.stage]));
+      copy_x(w, s, tile, step, at.stage);
     }
   }
 }
@@ -51,18 +68,10 @@ template <typename T> __device__ inline void produce(const work &w, shared<T> &s
 
 constexpr int instructions = FP8_MANY_STEP / 32;
 
-// Where the operands of a step lie: lower halves of descriptors, which alone differ. Adding 2 moves on by 32 of K.
+// Where the operands of a step lie: lower halves of descriptors.
 struct operands {
   uint32_t w, x;
 };
-
-__device__ inline uint32_t lower_half(uint32_t address) {
-  return static_cast<uint32_t>(ptx::swizzled_descriptor(address));
-}
-
-__device__ inline uint64_t descriptor(uint32_t lower) {
-  return (ptx::swizzled_descriptor(0) >> 32 << 32) | lower;
-}
 
 template <int kCount> __device__ inline void multiply(float (&d)[kCount], uint64_t w, uint64_t x, bool add) {
   ptx::wgmma_e4m3(d, w, x, add);
@@ -101,13 +110,8 @@ template <int kPending, int kCount> __device__ inline void add_part(float (&sum)
 // The warpgroup's operands of a step, once they have come.
 template <typename T> __device__ inline operands wait_for_step(shared<T> &s, const cursor &at, int slab) {
   ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
-  const uint32_t ring = ptx::shared_address(s.ring[at.stage]);
-  return {lower_half(ring + slab * 64 * FP8_MANY_STEP), lower_half(ring + T::w_bytes)};
-}
-
-template <typename T> __device__ inline void give_back(shared<T> &s, uint32_t stage) {
-  if (threadIdx.x % 32 == 0)
-    ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+  const uint32_t ring = ptx::shared_address(s.ring) + at.stage * T::slot_bytes;
+  return {lower_half(ring + slab * 64 * FP8_MANY_STEP), lower_half(ring + T::x_at)};
 }
 
 // The sums of so many steps of 64 rows of W, where they leave the tensor cores after each. One part is added while
@@ -221,7 +225,9 @@ __device__ inline void multiply_integers(shared<T> &s, cursor &at, uint32_t step
 template <typename T>
 __device__ inline void multiply_steps(shared<T> &s, cursor &at, uint32_t steps, int slab,
                                       typename T::Sum (&sum)[T::slabs][T::of_thread]) {
-  if constexpr (T::kind == sums::integers)
+  if constexpr (T::kind == sums::scaled)
+    multiply_codes(s, at, steps, slab, sum[0]);
+  else if constexpr (T::kind == sums::integers)
     multiply_integers(s, at, steps, slab, sum);
   else if constexpr (T::kind == sums::every_32)
     multiply_finely(s, at, steps, slab, sum[0]);
@@ -238,23 +244,24 @@ template <int kSplit, typename T>
 __device__ inline void finish_cluster(const work &w, shared<T> &s, int64_t m, int64_t n, int group,
                                       typename T::Sum (&sum)[T::of_thread], const factors &f) {
   const int rank = static_cast<int>(blockIdx.x);
-  join<kSplit, T>(rank, group, sum, ptx::shared_address(s.ring[stages_of<T>(w.plan)]), ptx::shared_address(&s.joined));
+  join<kSplit, T>(rank, group, sum, ptx::shared_address(s.ring) + stages_of<T>(w.plan) * T::slot_bytes,
+                  ptx::shared_address(&s.joined));
   write_y<T::template eights_of_block<kSplit>>(w, s, m, n, group, sum, f, span_of<kSplit, T>(rank));
 }
 
-// y of one warpgroup's 64 rows of W, number `slab` of the tile's.
+// y of one warpgroup's 64 rows of W, number `slab` of a tile's that `split` blocks have.
 template <typename T>
-__device__ inline void finish(const work &w, shared<T> &s, const place &tile, int slab,
+__device__ inline void finish(const work &w, shared<T> &s, const place &tile, int split, int slab,
                               typename T::Sum (&sum)[T::of_thread], const factors &f) {
   const int group = threadIdx.x / 128;
   const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns,
                 n = static_cast<int64_t>(tile.w) * T::rows + slab * 64;
   if constexpr (T::slabs == 1) {
-    if (w.plan.split_k == 2)
+    if (split == 2)
       return finish_cluster<2>(w, s, m, n, group, sum, f);
-    if (w.plan.split_k == 3)
+    if (split == 3)
       return finish_cluster<3>(w, s, m, n, group, sum, f);
-    if (w.plan.split_k == 4)
+    if (split == 4)
       return finish_cluster<4>(w, s, m, n, group, sum, f);
   }
   write_y<T::eights>(w, s, m, n, group, sum, f, span{0, T::eights});
@@ -266,10 +273,12 @@ template <typename T> __device__ inline void consume(const work &w, shared<T> &s
   segment part;
   ptx::wait_for_previous_grid();
 #pragma unroll 1
-  for (segments list(w.plan); list.next(w.plan, part);) {
+  for (segments list; list.next(w.plan, part);) {
     const place tile(w.plan, part.tile);
     const int64_t m = static_cast<int64_t>(tile.x) * w.plan.columns, n = static_cast<int64_t>(tile.w) * T::rows;
-    const factors f(w.product, m, n + group * T::slabs * 64);
+    factors f(w.product, m, n + group * T::slabs * 64);
+    if constexpr (T::coded)
+      f.w_scale[0] = f.w_scale[1] = 1; // no registers for what lies in the tiles
     typename T::Sum sum[T::slabs][T::of_thread];
 #pragma unroll
     for (int j = 0; j < T::slabs; j++)
@@ -277,9 +286,9 @@ template <typename T> __device__ inline void consume(const work &w, shared<T> &s
       for (int i = 0; i < T::of_thread; i++)
         sum[j][i] = 0;
     multiply_steps(s, at, part.last - part.first, group * T::slabs, sum);
-    finish(w, s, tile, group * T::slabs, sum[0], f);
+    finish(w, s, tile, part.split, group * T::slabs, sum[0], f);
     if constexpr (T::slabs == 2)
-      finish(w, s, tile, group * T::slabs + 1, sum[1], factors(w.product, m, n + group * 128 + 64));
+      finish(w, s, tile, 1, group * T::slabs + 1, sum[1], factors(w.product, m, n + group * 128 + 64));
   }
 }
 

@@ -11,11 +11,13 @@ extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_man
   work.product = *product;
   work.plan = *plan;
   work.dependent = dependent;
-  work.w = *w;
+  if (w)
+    work.w = *w;
   work.x = *x;
-  const fp8_many::instance run = product->format == GEMM_FORMAT_INT8
-                                     ? fp8_many::integer_instance(config->rows, plan->width, product->y_type)
-                                     : fp8_many::float_instance(config->rows, plan->width, product->y_type);
+  const fp8_many::instance run =
+      product->format == GEMM_FORMAT_INT2A8 ? fp8_many::coded_instance(plan->width, product->y_type)
+      : product->format == GEMM_FORMAT_INT8 ? fp8_many::integer_instance(config->rows, plan->width, product->y_type)
+                                            : fp8_many::float_instance(config->rows, plan->width, product->y_type);
   if (!run.kernel)
     return cudaErrorInvalidConfiguration;
   launch_shape shape;
@@ -30,6 +32,10 @@ extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_man
 
 extern "C" const void *kernel_of_fp8_many(void) {
   return reinterpret_cast<const void *>(fp8_many::float_instance(128, 128, GEMM_F32).kernel);
+}
+
+extern "C" const void *kernel_of_fp8_many_codes(void) {
+  return reinterpret_cast<const void *>(fp8_many::coded_instance(128, GEMM_F16).kernel);
 }
 
 extern "C" const void *kernel_of_fp8_many_integers(void) {

@@ -13,7 +13,8 @@ extern "C" {
 #endif
 
 /* Queues the product, cut up as `plan` says for `config`. `w`, `x`: tensor maps of its operands, in boxes of
- * config->rows and plan->columns rows. `dependent`: W may be read before the kernel ahead in the stream has ended.
+ * config->rows and plan->columns rows; no `w` for INT2A8, whose tiles product->w is. `dependent`: W may be read before
+ * the kernel ahead in the stream has ended.
  */
 cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *config, const struct fp8_many_plan *plan,
                             const struct hopper_product *product, const CUtensorMap *w, const CUtensorMap *x,
@@ -22,6 +23,7 @@ cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *c
 /* One kernel of each of its files, which lead to the others. */
 const void *kernel_of_fp8_many(void);
 const void *kernel_of_fp8_many_integers(void);
+const void *kernel_of_fp8_many_codes(void);
 
 #ifdef __cplusplus
 }

@@ -41,10 +41,9 @@ bool grouped_int2_fits(int64_t n, int64_t k) {
   return n % INT2_BLOCK_ROWS == 0 && grouped_int2_rows(true, k) > 0;
 }
 
-/* Large pieces begin and end less often, and with a warp a block of rows wait for nobody; where K is long that matters
- * less than that copies are longer. */
-int grouped_int2_blocks(int64_t k) {
-  return k > 2048 ? GROUPED_INT2_WARPS / 2 : GROUPED_INT2_WARPS;
+/* With a block of rows a warp nobody waits for others. */
+int grouped_int2_blocks(void) {
+  return GROUPED_INT2_WARPS;
 }
 
 bool grouped_int2_takes(const struct kernel_problem *problem) {
@@ -52,9 +51,22 @@ bool grouped_int2_takes(const struct kernel_problem *problem) {
          problem->experts > 0 && grouped_int2_fits(problem->n, problem->k);
 }
 
+/* By Poisson's law, whose probabilities follow each other; many tiles are half empty once. */
+double grouped_int2_tiles(const struct kernel_problem *problem, int columns) {
+  enum { MANY = 64 };
+  double experts = (double)problem->experts, rows = (double)problem->m / experts, tiles = 0;
+  if (rows > MANY)
+    return experts * (rows / columns + 0.5);
+  double probability = exp(-rows);
+  for (int n = 1; n < 4 * MANY; n++) {
+    probability *= rows / n;
+    tiles += probability * ((n + columns - 1) / columns);
+  }
+  return experts * tiles;
+}
+
 double grouped_int2_us(const struct kernel_problem *problem) {
   static const double BYTES_A_US = 3.5e6, BEGIN_US = 6;
-  double experts = (double)problem->experts, pairs = (double)problem->m;
-  double hit = experts * (1 - pow(1 - 1 / experts, pairs)), tiles = hit + pairs / GROUPED_INT2_COLUMNS;
+  double tiles = grouped_int2_tiles(problem, GROUPED_INT2_COLUMNS);
   return BEGIN_US + tiles * (double)problem->n * (double)problem->k * 0.266 / BYTES_A_US;
 }

@@ -2,10 +2,10 @@
  * on a warp's sparse matrix instruction as int2_few/kernel.cuh has it: W is not
  * unpacked.
  *
- * A pass makes of each sorted row of x what the instruction takes, once for all
- * blocks. Blocks stay, each with a run of pieces that follow each other: up to
- * eight blocks of 64 rows of an expert's W by a tile of up to eight rows of x,
- * which stays in shared memory from piece to piece. Each of a piece's blocks of
+ * Blocks stay, each with a run of pieces that follow each other: up to eight
+ * blocks of 64 rows of an expert's W by a tile of up to eight rows of x, of
+ * which warps beside make what the instruction takes, and which stays in shared
+ * memory from piece to piece. Each of a piece's blocks of
  * rows has as many of eight warps, which share its K; sums are added in one
  * order. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
@@ -46,11 +46,13 @@ bool grouped_int2_fits(int64_t n, int64_t k);
 /* False where there is no room for three stages. Pure. */
 bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k, struct grouped_int2_plan *out);
 /* Blocks of rows of a piece that measurements hold for the fastest. Pure. */
-int grouped_int2_blocks(int64_t k);
+int grouped_int2_blocks(void);
 /* Rows of x in a tile, as many as there is room for. Pure. */
 int grouped_int2_rows(bool splits, int64_t k);
 bool grouped_int2_takes(const struct kernel_problem *problem);
 double grouped_int2_us(const struct kernel_problem *problem);
+/* Tiles of up to so many rows of x, where ids are drawn evenly. Pure. */
+double grouped_int2_tiles(const struct kernel_problem *problem, int columns);
 
 #ifdef __cplusplus
 }

@@ -20,7 +20,7 @@ static bool splits_of(const struct kernel_problem *problem) {
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   if (!grouped_int2_takes(problem))
     return false;
-  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks(problem->k));
+  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
   *us = grouped_int2_us(problem);
   return true;
 }
@@ -48,18 +48,12 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   if (grouped_int2_plan_for(variant->values[0], variant->values[1], splits_of(problem), problem->k, &plan))
     return STATUS_OK;
   if (nearest)
-    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks(problem->k));
+    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
   return error_set(error, STATUS_UNSUPPORTED, "so many rows of x do not fit into shared memory");
 }
 
 static int tile_rows(const struct variant *variant) {
   return variant->values[0];
-}
-
-/* As many rows at a time as there is memory for what is made of them. */
-static int64_t rows_at_once(const struct backend *backend, bool splits, int64_t k) {
-  uint64_t row = grouped_int2_made_bytes(1, splits, k);
-  return (int64_t)(backend->gpu.workspace_bytes / row) - GROUPED_INT2_COLUMNS;
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -72,7 +66,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   if (!grouped_int2_takes(&problem) ||
       !grouped_int2_plan_for(call->groups->tile_rows, blocks, splits, problem.k, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  int64_t each = rows_at_once(backend, splits, problem.k);
   struct grouped_int2_product product = {
       .pairs = call->m,
       .n = weight->weight.n,
@@ -90,14 +83,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .y_sorted = call->groups->y_sorted,
       .splits = splits,
       .route = call->groups->route,
-      .made = call->workspace,
   };
-  cudaError_t result = cudaSuccess;
-  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += each) {
-    product.first_row = row;
-    product.last_row = row + each < call->m ? row + each : call->m;
-    result = grouped_int2_launch(call->stream, &plan, &product, backend->gpu.multiprocessors, call->follows);
-  }
+  cudaError_t result = grouped_int2_launch(call->stream, &plan, &product, backend->gpu.multiprocessors, call->follows);
   return runtime_check(result, "computing a product over experts", error);
 }
 

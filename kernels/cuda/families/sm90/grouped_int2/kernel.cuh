@@ -1,65 +1,38 @@
 // The kernel of grouped_int2/config.h.
 #pragma once
 
-#include "share.cuh"
+#include "make.cuh"
 
 #include <type_traits>
 
 namespace grouped_int2 {
 
-// ---- copies: W by a thread, x by another one
+// ---- copies of W, by a lane of each of some warps, which share the blocks of rows
 
-// The pass ahead, which makes x ready, has begun behind those that wrote the route: W need not wait for it.
-__device__ inline void supply_w(const work &w, const places &to) {
+__device__ inline void supply_w(const work &w, const places &to, int copier) {
   cursor at(w.plan.stages);
   const uint64_t policy = ptx::policy_evict_first();
+  ptx::wait_for_previous_grid();
 #pragma unroll 1
   for (run list(w); list.left > 0;) {
     const piece p = list.now();
     const int64_t block = static_cast<int64_t>(w.product.route.tiles[list.tile].expert) * w.row_blocks + p.first;
     const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + block * w.plan.groups * INT2_TILE_BYTES;
+    const int mine = (p.blocks - copier + copiers - 1) / copiers; // blocks
 #pragma unroll 1
     for (int group = 0; group < w.plan.groups; group += p.parts, at.advance()) {
       const uint32_t bytes = min(p.parts, w.plan.groups - group) * INT2_TILE_BYTES, full = to.full(at.stage);
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-      ptx::barrier_expect(full, p.blocks * bytes);
-      for (int b = 0; b < p.blocks; b++)
+      ptx::barrier_expect(full, mine * bytes);
+      for (int b = copier; b < p.blocks; b += copiers)
         ptx::copy_bulk(to.ring + at.stage * stage_bytes + b * p.parts * INT2_TILE_BYTES,
                        from + static_cast<int64_t>(b * w.plan.groups + group) * INT2_TILE_BYTES, bytes, full, policy);
     }
     list.skip(p.blocks);
   }
-  // An empty stage behind the last, so that nobody has to know which is the
-  // last.
+  // An empty stage behind the last, so that nobody has to know which is the last.
   ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
   ptx::barrier_arrive(to.full(at.stage));
-}
-
-__device__ inline void supply_x(const work &w, const places &to) {
-  const uint64_t policy = ptx::policy_evict_normal();
-  ptx::wait_for_previous_grid();
-  const made from(w);
-  const uint32_t row_bytes = w.plan.groups * GROUPED_INT2_X_BYTES * (w.plan.columns / w.plan.rows),
-                 multiplier_bytes = w.plan.multipliers * sizeof(float);
-  bool large = false; // the tile before
-  int number = 0;
-#pragma unroll 1
-  for (run list(w); list.left > 0; list.skip(min(list.left, list.row_blocks - list.block)), number++) {
-    const experts_tile tile = w.product.route.tiles[list.tile];
-    const int64_t first = tile.first - w.product.first_row;
-    const x_place place(w, number, tile.rows);
-    const uint32_t full = to.x_full(place.turn());
-    ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
-    if (number > 0 && (large || place.large))
-      ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);
-    large = place.large;
-    ptx::barrier_expect(full, tile.rows * (row_bytes + multiplier_bytes));
-    for (int row = 0; row < tile.rows; row++) {
-      ptx::copy_bulk(to.x + (place.row + row) * row_bytes, from.x + (first + row) * row_bytes, row_bytes, full, policy);
-      ptx::copy_bulk(to.multipliers + (place.row + row) * multiplier_bytes,
-                     from.multipliers + (first + row) * w.plan.multipliers, multiplier_bytes, full, policy);
-    }
-  }
 }
 
 // ---- products
@@ -348,28 +321,30 @@ template <bool kSplits> __device__ inline void consume(const work &w, const plac
   }
 }
 
-template <bool kSplits> __global__ void __launch_bounds__(threads, 1) multiply(const __grid_constant__ work w) {
+template <typename X, bool kSplits>
+__global__ void __launch_bounds__(threads, 1) multiply(const __grid_constant__ work w) {
   extern __shared__ __align__(1024) uint8_t raw[];
   const places at(w, ptx::shared_address(raw));
   if (threadIdx.x == 0) {
     for (int i = 0; i < w.plan.stages; i++) {
-      ptx::barrier_init(at.full(i), 1);
+      ptx::barrier_init(at.full(i), copiers);
       ptx::barrier_init(at.empty(i), consumers);
     }
     for (int i = 0; i < 2; i++) {
-      ptx::barrier_init(at.x_full(i), 1);
+      ptx::barrier_init(at.x_full(i), 32 * makers);
       ptx::barrier_init(at.x_empty(i), warps);
     }
     ptx::fence_barrier_init();
   }
   __syncthreads();
   ptx::let_next_grid_start();
-  if (threadIdx.x == consumers)
-    supply_w(w, at);
-  else if (threadIdx.x == consumers + 32)
-    supply_x(w, at);
-  else if (threadIdx.x < consumers)
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (warp < warps)
     consume<kSplits>(w, at, reinterpret_cast<float *>(raw + (at.sums - at.x)));
+  else if (warp >= warps + copiers)
+    make_tiles<X, kSplits>(w, at, warp - warps - copiers, lane);
+  else if (lane == 0)
+    supply_w(w, at, warp - warps);
 }
 
 } // namespace grouped_int2

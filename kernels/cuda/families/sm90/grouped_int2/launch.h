@@ -11,9 +11,6 @@
 extern "C" {
 #endif
 
-/* Bytes of what the pass makes of so many rows of x. Pure. */
-uint64_t grouped_int2_made_bytes(int64_t rows, bool splits, int64_t k);
-/* The pass, and behind it the product. */
 cudaError_t grouped_int2_launch(cudaStream_t stream, const struct grouped_int2_plan *plan,
                                 const struct grouped_int2_product *product, int sms, bool dependent);
 

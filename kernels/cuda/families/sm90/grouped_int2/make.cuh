@@ -1,5 +1,4 @@
-// Sorted rows of x to what the sparse matrix instruction takes: int2_few/x.cuh,
-// in memory.
+// Tiles of x of grouped_int2/kernel.cuh, from sorted rows to what the sparse matrix instruction takes: int2_few/x.cuh.
 #pragma once
 
 #include "../int2_few/x.cuh"
@@ -7,42 +6,59 @@
 
 namespace grouped_int2 {
 
-constexpr int making_warps = 4, groups_at_once = 4; // of a warp
+// Parts of a row's four groups that a warp asks for at a time.
+template <typename X> constexpr int parts_at_once = sizeof(X) == 2 ? 4 : 2;
 
-// Four groups of a row a warp.
+// A warp's part of a tile's rows: every so many-th four groups.
 template <typename X, bool kSplits>
-__global__ void __launch_bounds__(32 * making_warps, 4) make(const __grid_constant__ work w) {
+__device__ inline void make_tile(const work &w, const places &to, const experts_tile &tile, const x_place &place,
+                                 int warp, int lane) {
   using part = int2_few::x_part<X, kSplits>;
-  constexpr int columns = kSplits ? 2 : 1;
-  __shared__ alignas(128) uint8_t room[making_warps][columns][groups_at_once][GROUPED_INT2_X_BYTES];
-  ptx::wait_for_previous_grid();
-  ptx::let_next_grid_start();
+  constexpr int batch = parts_at_once<X>, columns = kSplits ? 2 : 1;
   const grouped_int2_product &p = w.product;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int group = (blockIdx.x * making_warps + warp) * groups_at_once,
-            mine = min(group + lane / 8, w.plan.groups - 1);
-  const int64_t row = p.first_row + blockIdx.y, at = blockIdx.y;
-  if (row >= p.route.counts->rows || group >= w.plan.groups)
-    return;
-  part numbers;
-  numbers.load(static_cast<const uint8_t *>(p.x) + row * p.x_stride + (mine * GEMM_GROUP + lane % 8 * 16) * sizeof(X));
-  // Columns of the instruction lie apart by whose number is odd: of rows that
-  // are not split the sorted row's.
-  const int first = kSplits ? 0 : static_cast<int>(row % 2);
-  const uint32_t to = ptx::shared_address(room[warp][0][lane / 8]),
-                 rest = ptx::shared_address(room[warp][columns - 1][lane / 8]);
-  const float by = numbers.store_scaled(to + part::place(lane, first), rest + part::place(lane, 1));
-  __syncwarp();
-  const made out(w);
-  if (lane % 8 == 0 && group + lane / 8 < w.plan.groups)
-    out.multipliers[at * w.plan.multipliers + mine] = by;
-  uint8_t *const x = out.x + at * made_row(w.plan.groups, kSplits) + group * GROUPED_INT2_X_BYTES;
-  const int bytes = min(groups_at_once, w.plan.groups - group) * GROUPED_INT2_X_BYTES;
+  const int groups = w.plan.groups, fours = (groups + 3) / 4, all = tile.rows * fours;
+  const uint32_t column_bytes = groups * GROUPED_INT2_X_BYTES;
+#pragma unroll 1
+  for (int first = warp; first < all; first += makers * batch) {
+    part numbers[batch];
+    const auto row_of = [&](int i) { return min(first + makers * i, all - 1) / fours; };
+    const auto group_of = [&](int i) {
+      return min((min(first + makers * i, all - 1) - row_of(i) * fours) * 4 + lane / 8, groups - 1);
+    };
 #pragma unroll
-  for (int c = 0; c < columns; c++)
-    for (int i = lane * 16; i < bytes; i += 32 * 16)
-      *reinterpret_cast<uint4 *>(x + c * w.plan.groups * GROUPED_INT2_X_BYTES + i) =
-          *reinterpret_cast<const uint4 *>(&room[warp][c][0][0] + i);
+    for (int i = 0; i < batch; i++)
+      numbers[i].load(static_cast<const uint8_t *>(p.x) + (tile.first + row_of(i)) * p.x_stride +
+                      (group_of(i) * GEMM_GROUP + lane % 8 * 16) * sizeof(X));
+#pragma unroll
+    for (int i = 0; i < batch; i++) {
+      const int row = row_of(i), group = group_of(i);
+      // Columns of the instruction lie apart by whose number is odd: of rows that are not split the sorted row's.
+      const int odd = kSplits ? 0 : (tile.first + row) % 2;
+      const uint32_t x = to.x + (place.row + row) * columns * column_bytes + group * GROUPED_INT2_X_BYTES;
+      const float by =
+          numbers[i].store_scaled(x + part::place(lane, odd), x + (columns - 1) * column_bytes + part::place(lane, 1));
+      if (lane % 8 == 0)
+        ptx::store_shared(to.multipliers + ((place.row + row) * w.plan.multipliers + group) * 4, __float_as_uint(by));
+    }
+  }
+}
+
+template <typename X, bool kSplits>
+__device__ inline void make_tiles(const work &w, const places &to, int warp, int lane) {
+  ptx::wait_for_previous_grid();
+  bool large = false; // the tile before
+  int number = 0;
+#pragma unroll 1
+  for (run list(w); list.left > 0; list.skip(min(list.left, list.row_blocks - list.block)), number++) {
+    const experts_tile tile = w.product.route.tiles[list.tile];
+    const x_place place(w, number, tile.rows);
+    ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
+    if (number > 0 && (large || place.large))
+      ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);
+    large = place.large;
+    make_tile<X, kSplits>(w, to, tile, place, warp, lane);
+    ptx::barrier_arrive(to.x_full(place.turn()));
+  }
 }
 
 } // namespace grouped_int2

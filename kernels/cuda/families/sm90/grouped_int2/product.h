@@ -23,10 +23,6 @@ struct grouped_int2_product {
   bool splits; /* a row of x takes two columns, so that sums are exact enough
                   for f32 y */
   struct experts_route route;
-  /* Sorted rows [first_row, last_row) go now: tiles that begin there. */
-  int64_t first_row, last_row;
-  void *made; /* grouped_int2_made_bytes for these and GROUPED_INT2_COLUMNS
-                 more, aligned to 256 */
 };
 
 #endif

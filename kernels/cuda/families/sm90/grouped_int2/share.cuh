@@ -10,7 +10,9 @@
 
 namespace grouped_int2 {
 
-constexpr int warps = GROUPED_INT2_WARPS, consumers = 32 * warps, threads = consumers + 64;
+constexpr int warps = GROUPED_INT2_WARPS, consumers = 32 * warps;
+constexpr int copiers = 2, makers = 4; // warps beside: one lane each copies W; x of tiles is made by all
+constexpr int threads = consumers + 32 * (copiers + makers);
 constexpr int pitch = INT2_BLOCK_ROWS + 4; // f32: of a row of sums
 constexpr uint32_t stage_bytes = warps * INT2_TILE_BYTES;
 constexpr int piece_barrier = 1;
@@ -19,25 +21,6 @@ struct work {
   grouped_int2_product product;
   grouped_int2_plan plan;
   int row_blocks; // of 64 rows of an expert's W
-};
-
-// Bytes of x that the pass makes of a row; behind all of them come their
-// multipliers.
-__host__ __device__ inline int64_t made_row(int groups, bool splits) {
-  return static_cast<int64_t>(groups) * GROUPED_INT2_X_BYTES * (splits ? 2 : 1);
-}
-
-// Parts of `made`.
-struct made {
-  uint8_t *x;
-  float *multipliers; // [rows][plan.multipliers]
-
-  __device__ explicit made(const work &w) {
-    const grouped_int2_product &p = w.product;
-    const int64_t rows = p.last_row - p.first_row + GROUPED_INT2_COLUMNS;
-    x = static_cast<uint8_t *>(p.made);
-    multipliers = reinterpret_cast<float *>(x + rows * made_row(w.plan.groups, p.splits));
-  }
 };
 
 // A piece: so many blocks of rows of a tile's W. Each has as many of the warps, which share its K; without whole rows
@@ -72,26 +55,12 @@ struct run {
   int tile, block, left; // tile: of the route; block: of rows, of the tile
   int row_blocks, most, groups;
 
-  // The first tile that begins at row `row` or behind it.
-  static __device__ int lower(const experts_route &route, int tiles, int64_t row) {
-    int low = 0;
-    while (low < tiles) {
-      const int middle = (low + tiles) / 2;
-      if (route.tiles[middle].first < row)
-        low = middle + 1;
-      else
-        tiles = middle;
-    }
-    return low;
-  }
   __device__ explicit run(const work &w) : row_blocks(w.row_blocks), most(w.plan.blocks), groups(w.plan.groups) {
     const experts_route &route = w.product.route;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
-    const int first = w.product.first_row == 0 ? 0 : lower(route, tiles, w.product.first_row);
-    const int last = w.product.last_row >= w.product.pairs ? tiles : lower(route, tiles, w.product.last_row);
-    const int64_t all = static_cast<int64_t>(last - first) * row_blocks, blocks = gridDim.x;
+    const int64_t all = static_cast<int64_t>(tiles) * row_blocks, blocks = gridDim.x;
     const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
-    tile = first + static_cast<int>(begin / row_blocks);
+    tile = static_cast<int>(begin / row_blocks);
     block = static_cast<int>(begin % row_blocks);
     left = static_cast<int>(end - begin);
   }
@@ -114,8 +83,8 @@ struct run {
   }
 };
 
-// Where the x of a block's tiles are, number by number: two tiles of few rows each beside each other, so that one comes
-// while the other is multiplied; a tile of more rows by itself.
+// Where the x of a block's tiles are, number by number: two tiles of few rows each beside each other, so that one is
+// made while the other is multiplied; a tile of more rows by itself.
 struct x_place {
   int number, row; // row: where it begins
   bool large;

@@ -1,33 +1,15 @@
-// What the matrix instructions of sm80/rows/kernel.cuh multiply, by format: 32 of K at a time.
-#pragma once
-
+// The kernels for FP8.
 #include "../../../device/e4m3.cuh"
-#include "../team.cuh"
+#include "instances.cuh"
 
 namespace sm80_rows {
 
 using sm80::fragment;
 
-template <bool kIntegers> struct operands {
-  using sum = int;
-  struct left {
-    uint32_t words[4];
-  };
-  using right = fragment;
-
-  static __device__ left left_of(const uint32_t (&words)[4]) {
-    return {words[0], words[1], words[2], words[3]};
-  }
-  static __device__ right right_of(const fragment &x) {
-    return x;
-  }
-  static __device__ void multiply(int (&d)[4], const left &a, const right &b) {
-    ptx::mma_s8(d, a.words, b.words);
-  }
-};
+namespace {
 
 // FP8 codes as f16: of four neighbours of K the first two are one instruction's, the others the next's, on both sides.
-template <> struct operands<false> {
+struct codes {
   using sum = float;
   struct left {
     uint32_t words[2][4];
@@ -53,5 +35,17 @@ template <> struct operands<false> {
     ptx::mma_f16(d, a.words[1], b.words[1], d);
   }
 };
+
+} // namespace
+
+instance float_instance(int columns, int rows) {
+#define ROW(x_rows, w_rows, x, w, x_warps, w_warps, resident, fp8)                                                     \
+  if constexpr (fp8)                                                                                                   \
+    if (columns == x_rows && rows == w_rows)                                                                           \
+      return instance_as<codes, shape<x, w, x_warps, w_warps>, x_rows, w_rows, resident>();
+  SM80_ROWS_TILES(ROW)
+#undef ROW
+  return {};
+}
 
 } // namespace sm80_rows
