@@ -46,8 +46,8 @@ NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. -Xptxas -warn-spil
 # Device code is a seventh of its size in objects; drivers read it since those of CUDA 12.4. NVCC_COMPRESS= leaves it out.
 NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(shell $(NVCC) --help)),--compress-mode=size)
 # For what is newer than this toolkit the last is compiled by the driver, there.
-NVCC_ARCH := -gencode arch=compute_80,code=[sm_80,sm_89] -gencode arch=compute_90,code=[sm_90,compute_90]
-# FP8 is converted by instructions of 8.9; all other code for it is that for 8.0
+NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+# FP8 is converted by instructions of 8.9, which runs 8.0's code otherwise
 FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/instances_fp8 \
   passes/activate passes/input passes/quantize weight/convert_kernels
 $(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -gencode arch=compute_80,code=sm_80 \
