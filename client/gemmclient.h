@@ -81,7 +81,7 @@ enum gemmd_format {
   GEMMD_FORMAT_F16 = 4,
   GEMMD_FORMAT_BF16 = 5,
   GEMMD_FORMAT_INT2A8 = 6, /* stored as INT2; activations are quantized to INT8, a row at a time */
-  GEMMD_FORMAT_INT4 = 7,   /* this and what follows: on the CPU alone */
+  GEMMD_FORMAT_INT4 = 7,   /* this and what follows: 4 bits */
   GEMMD_FORMAT_INT4A8 = 8, /* stored as INT4; activations are quantized to INT8, a row at a time */
   GEMMD_FORMAT_MXFP4 = 9   /* e2m1 with a power of two for each 32 elements of K */
 };

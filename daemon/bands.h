@@ -31,7 +31,7 @@ struct bands {
  * where the watch said stop. No thread is left when it returns. */
 MUST_CHECK enum status bands_run(const struct bands *bands, struct watch *watch, struct error *error);
 
-/* One for each core that this process may use. */
+/* One for each core that this process may use, up to as many as are worth it. */
 unsigned bands_threads(void);
 
 #endif

@@ -23,9 +23,10 @@ static float random_normal(uint64_t *state) {
   return sum;
 }
 
-/* Of W, about which its scales lie. */
+/* Of W, about which its scales lie; y of a long K stays within what f16 has. */
 static float scale_of(enum gemm_format format) {
-  return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8 ? 0x1p-8f : 0x1p-2f;
+  bool two_bits = format == GEMM_FORMAT_INT2 || format == GEMM_FORMAT_INT2A8;
+  return format == GEMM_FORMAT_INT8 || format == GEMM_FORMAT_FP8 ? 0x1p-8f : two_bits ? 0x1p-2f : 0x1p-6f;
 }
 
 /* Any bytes are codes, but that e4m3 has a NaN and f16 and bf16 should be ordinary numbers. */
