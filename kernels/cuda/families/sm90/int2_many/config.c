@@ -141,3 +141,9 @@ uint64_t int2_many_sums_bytes(int sms) {
   uint64_t widest = 64 * INT2_MANY_GROUPS(INT2_MANY_COLUMNS_MOST, true) * INT2_MANY_COLUMNS_MOST;
   return (uint64_t)sms * widest * sizeof(float);
 }
+
+bool int2_many_same(const struct int2_many_config *left, const struct int2_many_config *right, int64_t m) {
+  int64_t tiles = (m + left->columns - 1) / left->columns;
+  return left->columns == right->columns && left->split_k == right->split_k &&
+         (left->group == right->group || (left->group >= tiles && right->group >= tiles));
+}

@@ -73,6 +73,9 @@ bool int2_many_cut(const struct int2_many_config *config, int rows, int unit, in
 /* Bytes of memory that blocks leave sums of tiles in, whatever the product. Pure. */
 uint64_t int2_many_sums_bytes(int sms);
 
+/* Whether they are one kernel for m rows of x: groups that hold all tiles of x give one order. Pure. */
+bool int2_many_same(const struct int2_many_config *left, const struct int2_many_config *right, int64_t m);
+
 #ifdef __cplusplus
 }
 #endif

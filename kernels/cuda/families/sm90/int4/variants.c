@@ -77,14 +77,11 @@ bool int4_many_predict(const struct kernel_problem *problem, struct variant *out
   return true;
 }
 
-/* Whether they are one kernel: groups that hold all tiles of x give one order. */
 static bool same(const struct kernel_problem *problem, const struct variant *left, const struct variant *right) {
   struct int2_many_config a, b;
   if (!int4_many_of(left, &a) || !int4_many_of(right, &b))
     return variant_equal(left, right);
-  int64_t tiles = (problem->m + a.columns - 1) / a.columns;
-  return a.columns == b.columns && a.split_k == b.split_k &&
-         (a.group == b.group || (a.group >= tiles && b.group >= tiles));
+  return int2_many_same(&a, &b, problem->m);
 }
 
 static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
