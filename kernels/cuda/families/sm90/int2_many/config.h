@@ -4,11 +4,11 @@
  *
  * A tile of y is `rows` rows of W by `columns` rows of x, a unit of work 128 of K of it (INT8: 256). `rows` is 256, for
  * more than 64 columns of bf16 and INT8 192; for 16 columns also 192 and 128, for more than 64 of f16 also 192. Blocks
- * stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each adds up
- * and writes its part of the tile's columns. Else tiles are done in waves of one a block, in which blocks read the same
- * rows of x and W at the same time; or those that do not make up whole waves, and one wave more, are shared evenly: each
- * block has one run of their units, and whoever has a tile's first adds up what the blocks behind it have of the same
- * tile. Sums are added in one order, so the bits do not depend on timing. */
+ * stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each adds
+ * up and writes its part of the tile's columns. Else tiles are done in waves of one a block, in which blocks read the
+ * same rows of x and W at the same time; or those that do not make up whole waves, and one wave more, are shared
+ * evenly: each block has one run of their units, and whoever has a tile's first adds up what the blocks behind it have
+ * of the same tile. Sums are added in one order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
 
