@@ -168,7 +168,8 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
   return error_set(
       error, STATUS_UNSUPPORTED,
       many
-          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, rows is 256, of fewer "
+          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, rows is 256, of "
+            "fewer "
             "than 32 or more than 64 columns also fewer, and split_k blocks for each tile are no more than the device "
             "runs"
           : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
