@@ -18,16 +18,16 @@
 #include "../../../proto/gemm.h"
 
 /* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half,
- * 0x4305 of codes in the order of a dense operand. */
+ * 0x4305 of codes in the order of a dense operand, 0x4308 had MXFP4's codes in another order. */
 enum {
   LAYOUT_ROWS = 0x4301,
   LAYOUT_CODES2 = 0x4302,
   LAYOUT_TILES2A8 = 0x4304,
   LAYOUT_TILES2 = 0x4306,
   LAYOUT_CODES4 = 0x4307,
-  LAYOUT_TILES4 = 0x4308,
   LAYOUT_TILES4A8 = 0x4309,
   LAYOUT_LINES = 0x430a,
+  LAYOUT_TILES4 = 0x430b,
 };
 
 struct layout {
