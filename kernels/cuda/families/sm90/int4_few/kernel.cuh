@@ -46,6 +46,19 @@ struct barriers {
   uint64_t full[INT4_FEW_STAGES_MOST], empty[INT4_FEW_STAGES_MOST], x, summed[2], added[2];
 };
 
+__device__ inline void make_barriers(const barriers &b, uint32_t stages) {
+  for (uint32_t i = 0; i < stages; i++) {
+    ptx::barrier_init(ptx::shared_address(&b.full[i]), 1);
+    ptx::barrier_init(ptx::shared_address(&b.empty[i]), threads);
+  }
+  for (int i = 0; i < 2; i++) {
+    ptx::barrier_init(ptx::shared_address(&b.summed[i]), threads);
+    ptx::barrier_init(ptx::shared_address(&b.added[i]), adders);
+  }
+  ptx::barrier_init(ptx::shared_address(&b.x), warps);
+  ptx::fence_barrier_init();
+}
+
 // A block's part of the product.
 struct share {
   uint32_t first_tile, tiles; // of K
@@ -414,18 +427,8 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   const uint32_t parts = ring_at + w.plan.ring_bytes, part_bytes = w.plan.columns * parts_bytes,
                  sums = parts + 2 * together * part_bytes;
   constexpr float unit = Form::e2m1 ? codes4::e2m1_unit<X> : 1.0f;
-  if (threadIdx.x == threads) {
-    for (uint32_t i = 0; i < stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&b.full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&b.empty[i]), threads);
-    }
-    for (int i = 0; i < 2; i++) {
-      ptx::barrier_init(ptx::shared_address(&b.summed[i]), threads);
-      ptx::barrier_init(ptx::shared_address(&b.added[i]), adders);
-    }
-    ptx::barrier_init(x_barrier, warps);
-    ptx::fence_barrier_init();
-  }
+  if (threadIdx.x == threads)
+    make_barriers(b, stages);
   __syncthreads();
   if (warp == warps) {
     if (lane == 0)
