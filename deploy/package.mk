@@ -35,12 +35,13 @@ $(BUNDLE)/lib/libgemmclient.a: $(CLIENT) $(PROTO)
 	$(Q)rm $(BUNDLE)/gemmclient.o
 
 $(BUNDLE)/bin/gemmctl: $(CTL) $(BUILD)/libgemmclient.a $(BUILD)/proto.a
-$(BUNDLE)/bin/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkernels.a proto.a)
+$(BUNDLE)/bin/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkernels.so proto.a)
 $(BUNDLE)/bin/gemm-demo: $(DEMO) $(BUILD)/libgemmclient.a
 $(filter-out %/gemmd,$(BUNDLE_PROGRAMS)):
 	@mkdir -p $(@D)
 	$(call say,LINK)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) $(if $(findstring bench,$@),$(CUDA_LIBS)) \
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(STATIC_LIBS) \
+	  $(if $(findstring bench,$@),-Wl$(comma)-rpath$(comma)'$$ORIGIN/../lib' $(CUDA_LIBS)) \
 	  $(if $(findstring ctl,$@),-l:libncursesw.a -l:libtinfo.a)
 
 $(patsubst $(BUILD)/%,$(BUNDLE)/%,$(CONFORMANCE)): $(BUNDLE)/tests/%: $(BUILD)/obj/tests/%.c.o $(addprefix $(BUILD)/,tests.a libgemmkernels.so proto.a)

@@ -5,9 +5,9 @@
 #include "../gemmclient.h"
 #include "item.h"
 
-/* What is under way together is made in gemmd's host memory first: less than a GiB of it, but for a weight that has
- * more by itself. */
-enum { MODEL_BYTES_TOGETHER = 960 << 20 };
+/* What is under way together is made in gemmd's host memory first. With what copies it to a device that is less than a
+ * GiB, but for a weight that has more by itself. */
+enum { MODEL_BYTES_TOGETHER = 896 << 20 };
 /* Whether the item may begin while so many bytes of the files are under way. */
 bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way);
 

@@ -265,6 +265,15 @@ def core_seconds(root: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def settle(root: int) -> None:
+    """Until the worker of a GPU has what it makes once when it starts, cuBLASLt's tables: they are of no load."""
+    still, last, until = 0, memory_of(root), time.monotonic() + 20
+    while still < 10 and time.monotonic() < until:
+        time.sleep(0.1)
+        now = memory_of(root)
+        still, last = (still + 1 if abs(now - last) < MIB else 0), now
+
+
 class Watch:
     """The most memory that gemmd has beyond what it had, looked at every 20 ms; and what it computes."""
 
@@ -337,6 +346,8 @@ def one_round(options: argparse.Namespace, folder: Path, where: Path, rates: Rat
     rates.add("copy", copy(rates.total))
     for format in options.formats:
         with Daemon(options.backend, "off", *options.option) as daemon:
+            if options.backend == "cuda":
+                settle(daemon.process.pid)
             for what, prefix, words in TURNS:
                 seconds, watch = watched(daemon, folder, format, prefix, *words)
                 rates.add(format + what, seconds, cp_seconds, watch)

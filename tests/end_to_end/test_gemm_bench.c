@@ -101,12 +101,14 @@ static void test_fails_where_products_fail(void **state) {
   SHELL_EXPECT_ERROR("$T/gemm-bench --weight none", 1, "none", "(NOT_FOUND)");
 }
 
-/* What an installation has: the program alone. */
+/* What an installation has: the program, and no other beside it. A bundle's finds its kernels in lib. */
 static void test_says_where_the_other_way_is_to_be_had(void **state) {
   (void)state;
-  (void)shell_expect("mkdir -p $D/alone && cp $T/gemm-bench $D/alone/", 0);
-  SHELL_EXPECT_ERROR("PATH=/usr/bin:/bin $D/alone/gemm-bench --weight w --requests 4 --warmup 0 --compare inprocess", 1,
-                     "gemm-inprocess is neither beside this program nor in the PATH", "make bench");
+  (void)shell_expect(
+      "mkdir -p $D/alone/bin && cp $T/gemm-bench $D/alone/bin/ && ln -s $(realpath $T)/../lib $D/alone/lib", 0);
+  SHELL_EXPECT_ERROR(
+      "PATH=/usr/bin:/bin $D/alone/bin/gemm-bench --weight w --requests 4 --warmup 0 --compare inprocess", 1,
+      "gemm-inprocess is neither beside this program nor in the PATH", "make bench");
   (void)shell_expect("rm -r $D/alone", 0);
   SHELL_EXPECT_ERROR("$T/gemm-bench --weight w --requests 4 --compare library", 2, "--compare", "library");
 }

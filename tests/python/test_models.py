@@ -852,6 +852,10 @@ class Whole(Served):
             with self.subTest(fuse), self.assertRaises(errors.UnsupportedError):
                 self.session.load_model(self.folder, format=format, fuse=[fuse], exclude=["c.*" if "c" not in fuse else "a.*"])
             self.assertEqual(self.session.weights(), [])
+        self.model({"d.weight": ("F8_E4M3", fp8_codes(1, N, K)), "d.weight_scale": ("F32", ones),
+                    "d.weight_scale_inv": ("F32", 1 / ones)}, name="two.safetensors")  # fmt: skip
+        with self.assertRaisesRegex(errors.UnsupportedError, "two scales, 'd.weight_scale' and 'd.weight_scale_inv'"):
+            self.session.load_model(self.folder / "two.safetensors", format="fp8")
 
     def test_a_folder_that_changes_meanwhile(self):
         self.llama(layers=24)

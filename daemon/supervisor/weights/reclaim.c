@@ -2,11 +2,11 @@
 
 #include "../../log.h"
 #include "../context.h"
+#include "../net/closing.h"
 #include "../workers/fleet.h"
 #include "store.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 /* ---- slabs */
 
@@ -14,7 +14,7 @@ static void on_slab_freed(void *user, struct worker_answer *answer) {
   int fd = (int)(intptr_t)user;
   if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST)
     log_warning("a slab cannot be freed: %s", answer->error.text);
-  close(fd);
+  closing_memory(fd);
 }
 
 void reclaim_slab(struct supervisor *supervisor, uint32_t id) {
@@ -29,7 +29,7 @@ void reclaim_slab(struct supervisor *supervisor, uint32_t id) {
   struct error error;
   if (worker_ask(&supervisor->fleet->workers[device], COMMAND_slab_free, &body, NULL, 0, on_slab_freed,
                  (void *)(intptr_t)fd, &error) != STATUS_OK)
-    close(fd);
+    closing_memory(fd);
 }
 
 void reclaim_extent(struct supervisor *supervisor, uint32_t slab, uint64_t offset) {

@@ -3,6 +3,7 @@
 #include "../../log.h"
 #include "../../memfd.h"
 #include "../context.h"
+#include "../net/closing.h"
 #include "../net/listener.h"
 #include "../net/notify.h"
 #include "../workers/fleet.h"
@@ -88,7 +89,7 @@ static void drop_slabs(struct catalog *catalog) {
   for (size_t i = 0; i < catalog->slab_count; i++) {
     store_remove_slab(catalog->slabs[i]->id);
     if (catalog->slabs[i]->fd >= 0)
-      close(catalog->slabs[i]->fd);
+      closing_memory(catalog->slabs[i]->fd);
   }
   catalog_free(catalog);
 }
@@ -171,7 +172,7 @@ static void drop_empty_slabs(struct catalog *catalog) {
       continue;
     if (slab->fd >= 0) {
       store_remove_slab(slab->id);
-      close(slab->fd);
+      closing_memory(slab->fd);
     }
     catalog_slab_remove(catalog, slab->id);
   }

@@ -108,7 +108,7 @@ struct variant selector_find(struct selector *selector, struct backend *backend,
       .exact = exact && !at.tiled,
       .experts = (int32_t)at.experts,
       .top = (int32_t)at.top,
-      .n = (int32_t)(at.experts > 0 ? at.n : at.n_padded),
+      .n = (int32_t)at.n, /* not as it is stored: fewer columns than 128 have kernels of their own */
       .k = (int32_t)at.k_padded,
       .m = at.m,
   };

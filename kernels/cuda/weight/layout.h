@@ -5,6 +5,8 @@
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
  *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
+ *   LAYOUT_LINES (the same, of long rows that would be padded anyway)  rows of whole lines of memory, 128 bytes: else
+ *       what is copied of a row at a time touches two of them.
  *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
@@ -25,6 +27,7 @@ enum {
   LAYOUT_CODES4 = 0x4307,
   LAYOUT_TILES4 = 0x4308,
   LAYOUT_TILES4A8 = 0x4309,
+  LAYOUT_LINES = 0x430a,
 };
 
 struct layout {

@@ -14,7 +14,7 @@
  * [K], which element of x goes with each column, and <tensor>_input_rotation, I32 of one element, are gemmd's own, as
  * `gemmctl export` writes them.
  *
- * Scales: the tensor that the request names, else the first there is of
+ * Scales: the tensor that the request names, else the only one that there is of
  *   <tensor>_scale, <tensor>_scale_inv, <tensor>.scale,
  *   and, <stem> being the tensor's name up to its last dot,
  *   <stem>.weight_scale, <stem>.weight_scale_inv, <stem>.scale, <stem>.scales, <stem>.scale_weight
@@ -51,14 +51,24 @@ static size_t behind_stem(const char *name) {
   return dot != NULL ? strlen(dot) : strlen(name);
 }
 
-static const struct import_entry *find_scales(const struct import_model *model, const char *tensor) {
+/* *second: where there are two that could be meant. */
+static const struct import_entry *find_scales(const struct import_model *model, const char *tensor,
+                                              const struct import_entry **second) {
   static const char *const at_tensor[] = {"_scale", "_scale_inv", ".scale"};
   static const char *const at_stem[] = {".weight_scale", ".weight_scale_inv", ".scale", ".scales", ".scale_weight"};
+  enum { AT_TENSOR = sizeof at_tensor / sizeof *at_tensor, AT_STEM = sizeof at_stem / sizeof *at_stem };
   const struct import_entry *found = NULL;
-  for (size_t i = 0; found == NULL && i < sizeof at_tensor / sizeof *at_tensor; i++)
-    found = import_beside(model, tensor, 0, at_tensor[i]);
-  for (size_t i = 0; strchr(tensor, '.') != NULL && found == NULL && i < sizeof at_stem / sizeof *at_stem; i++)
-    found = import_beside(model, tensor, behind_stem(tensor), at_stem[i]);
+  size_t names = strchr(tensor, '.') != NULL ? AT_TENSOR + AT_STEM : AT_TENSOR;
+  *second = NULL;
+  for (size_t i = 0; i < names && *second == NULL; i++) {
+    const struct import_entry *here = i < AT_TENSOR
+                                          ? import_beside(model, tensor, 0, at_tensor[i])
+                                          : import_beside(model, tensor, behind_stem(tensor), at_stem[i - AT_TENSOR]);
+    if (found == NULL)
+      found = here;
+    else if (here != found)
+      *second = here;
+  }
   return found;
 }
 
@@ -105,12 +115,17 @@ static enum status take_scales(const struct import_model *model, const struct im
                                struct import_weight *out, struct error *error) {
   const char *name = out->tensor->tensor->name, *type = safetensors_dtype_name(out->tensor->tensor->dtype);
   bool named = wish != NULL && wish->scale_tensor != NULL && wish->scale_tensor[0] != '\0';
-  const struct import_entry *scales = named ? import_find(model, wish->scale_tensor) : find_scales(model, name);
+  const struct import_entry *second = NULL;
+  const struct import_entry *scales =
+      named ? import_find(model, wish->scale_tensor) : find_scales(model, name, &second);
   if (scales == NULL && named)
     return error_set(error, STATUS_NOT_FOUND, "the file has no tensor '%s'", IMPORT_SHOW(wish->scale_tensor));
   if (scales == NULL)
     return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s; the file has no scales of a usual name for it",
                      IMPORT_SHOW(name), type);
+  if (second != NULL)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has two scales, '%s' and '%s'", IMPORT_SHOW(name),
+                     IMPORT_SHOW(scales->tensor->name), IMPORT_SHOW(second->tensor->name));
   if (scales->tensor->dtype == DTYPE_F8_E8M0 && out->format == GEMM_FORMAT_INT4)
     out->format = GEMM_FORMAT_MXFP4;
   enum status status = import_add(out, IMPORT_SCALES, scales, error);

@@ -76,6 +76,48 @@ static void other_content_under_a_name_needs_replace(void **state) {
   life_end();
 }
 
+static enum status stage(int peer, const char *name, uint32_t seed) {
+  struct message_weight_load request = peer_load(name);
+  request.staged = true;
+  int file = peer_file(300, 200, seed);
+  enum status status = peer_ask(peer, COMMAND_weight_load, &request, &file, 1, NULL, &life.failure);
+  close(file);
+  return status;
+}
+
+static void staged_weights_get_their_names_together_or_not_at_all(void **state) {
+  const struct message_weight_commit all = {.instead_of = ""};
+  const struct message_empty nothing = {.reserved = 0};
+  struct message_weight_commit_reply reply;
+  (void)state;
+  life_begin();
+  int peer = life_client(), other = life_client();
+  assert_int_equal(stage(peer, "a", 1), STATUS_OK);
+  assert_int_equal(stage(peer, "b", 2), STATUS_OK);
+  assert_int_equal(stage(peer, "b", 3), STATUS_EXISTS);
+  assert_int_equal(life_status(other)->names, 0);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_info, "a", NULL), STATUS_NOT_FOUND); /* not even who loaded it */
+  assert_int_equal(life_load(other, "b", 4, false, NULL), STATUS_OK);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_commit, &all, NULL, 0, &reply, &life.failure), STATUS_EXISTS);
+  assert_int_equal(life_ask_name(peer, COMMAND_weight_info, "a", NULL), STATUS_NOT_FOUND);
+  assert_int_equal(life_status(other)->names, 1);
+  assert_int_equal(life_ask_name(other, COMMAND_weight_unload, "b", NULL), STATUS_OK);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_commit, &all, NULL, 0, &reply, &life.failure), STATUS_OK);
+  assert_int_equal(reply.named, 2);
+  assert_int_equal(life_status(other)->names, 2);
+  assert_int_equal(stage(peer, "c", 5), STATUS_OK);
+  assert_int_equal(life_status(other)->weights, 3);
+  assert_int_equal(peer_ask(peer, COMMAND_weight_abandon, &nothing, NULL, 0, NULL, &life.failure), STATUS_OK);
+  while (life_status(other)->weights != 2)
+    nap_shortly();
+  assert_int_equal(stage(peer, "c", 5), STATUS_OK);
+  close(peer);
+  while (life_status(other)->weights != 2) /* it goes with its session */
+    nap_shortly();
+  close(other);
+  life_end();
+}
+
 static void open_handles_keep_a_content(void **state) {
   struct message_weight_info info, opened;
   struct message_weight_unload_reply left;
@@ -333,6 +375,7 @@ int main(int count, char **words) {
       LIFE(equal_content_is_stored_once_and_freed_at_the_last_name),
       LIFE(other_content_under_a_name_needs_replace),
       LIFE(open_handles_keep_a_content),
+      LIFE(staged_weights_get_their_names_together_or_not_at_all),
       LIFE(a_handle_that_was_given_back_names_nothing),
       LIFE(lists_come_in_pages_by_name),
       LIFE(loads_of_one_name_at_once_end_consistently),

@@ -187,8 +187,8 @@ static void test_int2_many_plans(void **state) {
     struct int2_many_plan plan;
     assert_true(int2_many_plan_for(&config, x_type, m, n, k, SMS, &plan));
     assert_in_range(plan.blocks, 1, SMS);
-    int64_t rows = 64 * INT2_MANY_GROUPS(config.columns, x_type == GEMM_F16),
-            tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    int64_t rows = config.rows, tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    assert_true(int2_many_has(x_type, config.columns, config.rows));
     assert_in_range(plan.w_tiles * rows - n, 0, rows - 1);
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
     int64_t unit = x_type == GEMM_INT8 ? 256 : 128;
@@ -208,17 +208,19 @@ static void test_int2_many_plans(void **state) {
     assert_true((uint64_t)(plan.blocks * config.columns * rows * 4) <= int2_many_sums_bytes(SMS));
   }
   struct int2_many_plan plan;
-  struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};
+  struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8, .rows = 256};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
   assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 3 * 256, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_F16, 128, 8192, 8192, SMS,
                                   &plan)); /* more blocks than the device has room for */
-  config = (struct int2_many_config){.columns = 40, .group = 8};
+  config = (struct int2_many_config){.columns = 40, .group = 8, .rows = 256};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
   config.columns = 16;
   assert_true(int2_many_plan_for(&config, GEMM_BF16, 64, 8192, 8192, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 8192, SMS, &plan));
-  config.columns = 64;
+  config.columns = 64, config.rows = 128;
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel either */
+  config.rows = 256;
   assert_false(int2_many_plan_for(&config, GEMM_F16, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
 }
 

@@ -138,6 +138,29 @@ static void test_answers_for_two_bits(void **state) {
   selector_close(selector);
 }
 
+/* Weights that are stored alike may have kernels of their own: those of fewer than 128 columns. */
+static void test_answers_by_columns(void **state) {
+  (void)state;
+  static const struct gemm_weight weights[] = {
+      {.k = 1024, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64},
+      {.k = 512, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP_BF16_ZEROS},
+      {.k = 4096, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW},
+  };
+  struct selector *selector = selector_open();
+  assert_non_null(selector);
+  for (size_t i = 0; i < sizeof weights / sizeof *weights; i++)
+    for (int64_t m = 1; m <= 4096; m *= 2)
+      for (int n = 128; n >= 120; n -= 4) {
+        struct gemm_weight weight = weights[i];
+        struct offer offers[OFFERS_MOST];
+        weight.n = n;
+        struct kernel_problem problem = problem_on(&hopper, &weight, m);
+        struct variant found = selector_find(selector, NULL, &problem, true);
+        assert_true(select_offers(&problem, offers) > 0 && variant_equal(&found, &offers[0].variant));
+      }
+  selector_close(selector);
+}
+
 /* Few rows of 4-bit weights, and any number of f32 ones, go to int4_few; what lies in no tiles to the plain kernel. */
 static void test_four_bits(void **state) {
   (void)state;
@@ -267,6 +290,7 @@ int main(void) {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_answers),
       cmocka_unit_test(test_answers_for_two_bits),
+      cmocka_unit_test(test_answers_by_columns),
       cmocka_unit_test(test_four_bits),
       cmocka_unit_test(test_many_rows_that_are_few),
       cmocka_unit_test(test_others_take_any_rows),
