@@ -15,7 +15,9 @@ enum {
   FINALS_MOST = 3,
   REFINEMENTS_MOST = 3,
 };
+/* Against what serves, and against another that has beaten that. */
 #define WIN_LEAST 0.02
+#define WIN_LEAST_NEXT 0.01
 /* Standard errors by which a final is won at once, and after its last round: chance is at its best in a few samples. */
 #define WIN_ERRORS_AT_ONCE 6
 #define WIN_ERRORS 3
@@ -28,6 +30,7 @@ void race_start(struct race *race, const struct variant *first, bool all) {
   race->count = 1;
   race->candidates[0] = (struct race_candidate){.variant = *first, .state = RACE_UNCHECKED};
   race->all = all;
+  race->brief = false;
   race->iterations = 0;
   race->hurry = race->final = race->over = false;
   race->heat = race->refinements = 0;
@@ -172,6 +175,8 @@ static int running(const struct race *race) {
 /* The backend is asked for variants of the best ones, and again where one of those leads that it came with then. */
 static bool to_refine(const struct race *race) {
   int leader;
+  if (race->brief)
+    return false;
   if (race->refinements == 0)
     return true;
   return race->refinements < REFINEMENTS_MOST && !race->all && race_ahead(race, &leader, 1) == 1 &&
@@ -262,12 +267,16 @@ static int next_challenger(const struct race *race) {
   return best;
 }
 
+static double win_least(const struct race *race) {
+  return race->winner == 0 ? WIN_LEAST : WIN_LEAST_NEXT;
+}
+
 /* Against a winner of a final only who seemed faster in the heats. */
 static void start_final(struct race *race) {
   int challenger = next_challenger(race);
   bool worth = challenger >= 0 && race->finals < FINALS_MOST &&
                (race->finals == 0 || (double)low_quartile(&race->candidates[challenger]) <
-                                         (1 - WIN_LEAST) * (double)low_quartile(&race->candidates[race->winner]));
+                                         (1 - win_least(race)) * (double)low_quartile(&race->candidates[race->winner]));
   race->final = true;
   if (!worth && !race->guest_met && race->guest > 0 && race->guest != race->winner && race->guest != race->challenger &&
       race->candidates[race->guest].count > 0) {
@@ -296,9 +305,10 @@ static bool decided(struct race *race) {
   double gain;
   if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS || race->final_rounds < asked)
     return false;
-  bool wins = beats(winner, challenger, WIN_LEAST, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
+  double least = win_least(race);
+  bool wins = beats(winner, challenger, least, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);
   double promised = 1 - (double)low_quartile(challenger) / (double)low_quartile(winner);
-  if (!wins && !last && (gain > WIN_LEAST || promised > 2 * WIN_LEAST))
+  if (!wins && !last && (gain > least || promised > 2 * least))
     return false;
   if (wins)
     race->gain *= (double)race_median(winner) / (double)race_median(challenger);

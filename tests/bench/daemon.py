@@ -72,11 +72,15 @@ class Daemon:
         n, k = shape
         wide = b"\x34" if format == "f16" else b"\x3d"  # exponents of F16 and BF16
         path, kind = f"{self.folder.name}/{n}x{k}.safetensors", "F16" if format == "f16" else "BF16"
-        data = bytearray(2 * n * k)
-        data[0::2] = os.urandom(n * k)
-        data[1::2] = os.urandom(n * k).translate(bytes(wide[0] | byte & 0x80 for byte in range(256)))
-        head = json.dumps({"w": {"dtype": kind, "shape": [n, k], "data_offsets": [0, len(data)]}}).encode()
-        Path(path).write_bytes(struct.pack("<Q", len(head)) + head + data)
+        count = min(n * k, 1 << 22)  # that are of chance; then they repeat
+        block = bytearray(2 * count)
+        block[0::2] = os.urandom(count)
+        block[1::2] = os.urandom(count).translate(bytes(wide[0] | byte & 0x80 for byte in range(256)))
+        head = json.dumps({"w": {"dtype": kind, "shape": [n, k], "data_offsets": [0, 2 * n * k]}}).encode()
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(head)) + head)
+            for at in range(0, 2 * n * k, len(block)):
+                file.write(block[: 2 * n * k - at])
         name = f"{format}.{n}x{k}"
         self.tool("gemmctl", "load", path, "--tensor", "w", "--format", format, "--name", name)
         os.unlink(path)

@@ -9,11 +9,12 @@
   library     the fastest algorithm of a library against the first that it names; INT8, shapes of a 70B model
   mix         an engine's mix at 50 % of the rate that can be had: batches of 1 to 64 rows that change every second, prefill
               now and then, four weights: after how long 90 % of the products of shapes whose default loses by 3 % or more
-              run by a winner (or by what takes 3 % more at most); p99 as in `load`. No second passes without requests,
-              so what waits for quiet stays out, and is counted
+              run by a winner (or by what takes 3 % more at most); p99 as in `load`, tuning off in every fifth turn. No
+              second passes without requests, so what waits for quiet stays out, and is counted
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--cases FROM:TO] [--save FILE] [PART...]
+tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--cases FROM:TO] [--save FILE]
+          [--option --NAME=VALUE] [PART...]
                     load, twice and sight without a PART; programs from $GEMMD_BUILD
 
 A machine that does something else beside shows that, not the tuner. Random weights; needs no package of Python's.
@@ -66,6 +67,8 @@ MIX = {
     "cuda": ("fp8", [(6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)], 512, 40),
 }
 MIX_BAR = 1.05  # of p99, tuning on / off
+MIX_OFF = 4  # turns with tuning for one without
+MIX_WARM = 0.1  # seconds of a turn that are not timed: a daemon that was stopped wakes
 
 
 def geometric_mean(values: List[float]) -> float:
@@ -149,10 +152,7 @@ def part_load(backend: str, seconds: float, count: int) -> None:
         for daemon in daemons.values():
             daemon.stop(False)
         shapes = background.shapes()
-    print(f"{'pooled':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us")
-    for mode, each in turns.items():
-        all_of = pooled(each)
-        print(f"{mode:<12}{sum(all_of.values()):>9}" + "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999)))
+    say_pooled(turns)
     low, high = interval(turns["background"], turns["off"])
     same = interval(turns["off"][0::2], turns["off"][1::2])
     tuned = sum(shape["state"] == "tuned" for shape in shapes)
@@ -210,70 +210,113 @@ def note_seen(seen: Dict[str, Seen], daemon: Daemon, second: int) -> None:
         shape.kernels += [""] * missing + [each["kernel"] if each["serves"] else ""]
 
 
-def say_seen(seen: Dict[str, Seen], seconds: int) -> None:
+def say_seen(seen: Dict[str, Seen], turns: int, seconds: float) -> None:
     losing = [shape for shape in seen.values() if shape.gain >= LIMIT]
     calls = sum(shape.calls[-1] for shape in losing) or 1
     print(f"{'shape whose default loses':<44}{'by':>7}{'calls':>9}  winner after s")
     for shape in sorted(losing, key=lambda each: -each.calls[-1]):
         when = shape.second()
-        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else when + 1}")
+        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else f'{(when + 1) * seconds:g}'}")
     part = [sum(shape.calls[-1] for shape in losing if (shape.second() or 0) <= at and shape.second() is not None) / calls
-            for at in range(seconds)]
-    reached = next((at + 1 for at in range(seconds) if part[at] >= 0.9), None)
+            for at in range(turns)]
+    reached = next((at + 1 for at in range(turns) if part[at] >= 0.9), None)
     print(
         f"mix: {len(seen)} shapes, the default loses by 3 % or more in {len(losing)}; 90 % of their products run by a winner "
-        + (f"after {reached} s" if reached else f"not within {seconds} s ({100 * part[-1]:.0f} %)")
+        + (f"after {reached * seconds:g} s" if reached else f"not within {turns * seconds:g} s ({100 * part[-1]:.0f} %)")
     )
 
 
-def part_mix(backend: str, count: int, save: Optional[str]) -> None:
-    turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
-    seen: Dict[str, Seen] = {}
+def mix_turns(count: int) -> List[Tuple[str, int]]:
+    """What is on, and the batch: all batches equally often with tuning and without, in an order of chance."""
     source = random.Random(1)
-    format, shapes, prefill, decodes = MIX[backend]
-    with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000") as background:
-        daemons = {"off": off, "background": background}
-        for daemon in daemons.values():
-            names = ",".join(daemon.load(format, shape) for shape in shapes)
-        call = ["--weight", names, "--x-type", "bf16", "--y-type", "bf16", "--histogram", "--clients", "2"]
-        rows = {batch: ["--m", f"{batch}:{decodes},{prefill}:1"] for batch in MIX_BATCHES}
-        background.stop(True)
-        rates = {}
-        for batch in MIX_BATCHES:
-            most = off.ask("gemm-bench", *call, *rows[batch], "--seconds", "0.4", "--warmup", "0.1")
-            rates[batch] = max(1, int(0.5 * most["requests"] / most["seconds"]))
-        batches = [source.choice(MIX_BATCHES) for _ in range(count)]
-        for turn in range(2 * count):
-            mode = ("off", "background", "background", "off")[turn % 4]
-            batch = batches[len(turns[mode])]
-            for other, daemon in daemons.items():
-                daemon.stop(other != mode)
-            got = daemons[mode].ask(
-                "gemm-bench", *call, *rows[batch], "--seconds", "1", "--warmup", "0.1", "--rate", str(rates[batch])
-            )
-            turns[mode].append(dict(got["latency_us"]["buckets"]))
-            if mode == "background":
-                note_seen(seen, background, len(turns[mode]) - 1)
-        background.stop(False)
-        waiting = sum(shape["state"] == "seen" for shape in background.shapes())
-        background.stop(True)
-        off.stop(False)
-        for shape in seen.values():
-            shape.judge(off)  # where a second without requests is quiet
-        background.stop(False)
+
+    def batches(turns: int) -> List[int]:
+        every = MIX_BATCHES * math.ceil(turns / len(MIX_BATCHES))
+        return [batch for at in range(0, turns, len(MIX_BATCHES)) for batch in source.sample(every[:8], 8)]
+
+    off = batches(math.ceil(count / MIX_OFF))
+    turns = []
+    for at, batch in enumerate(batches(count)):
+        if at % MIX_OFF == MIX_OFF // 2:
+            turns.append(("off", off[at // MIX_OFF]))
+        turns.append(("background", batch))
+    return turns
+
+
+def say_pooled(turns: Dict[str, List[Dict[float, int]]]) -> None:
     print(f"{'pooled':<12}{'calls':>9}{'p50':>9}{'p99':>9}{'p99.9':>9} us")
     for mode, each in turns.items():
         all_of = pooled(each)
         print(f"{mode:<12}{sum(all_of.values()):>9}" + "".join(f"{quantile(all_of, part):9.1f}" for part in (0.5, 0.99, 0.999)))
-    low, high = interval(turns["background"], turns["off"])
-    print(
-        f"p99 on / off {p99(turns['background']) / p99(turns['off']):.3f} (95 %: {low:.3f} to {high:.3f}), "
-        f"{verdict(low, high, MIX_BAR)}; {waiting} shapes wait"
-    )
-    say_seen(seen, count)
+
+
+class Mix:
+    """Two daemons with the same weights, of which one tunes, and what they have been asked."""
+
+    def __init__(self, off: Daemon, background: Daemon, seconds: float) -> None:
+        self.daemons = {"off": off, "background": background}
+        self.seconds = seconds
+        format, shapes, self.prefill, self.decodes = MIX[off.backend]
+        for daemon in self.daemons.values():
+            names = ",".join(daemon.load(format, shape) for shape in shapes)
+        self.call = ["--weight", names, "--x-type", "bf16", "--y-type", "bf16", "--histogram", "--clients", "2"]
+        self.turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
+        self.seen: Dict[str, Seen] = {}
+        self.only("off")
+        self.rates = {batch: self.rate(batch) for batch in MIX_BATCHES}
+
+    def only(self, mode: str) -> Daemon:
+        for other, daemon in self.daemons.items():
+            daemon.stop(other != mode)
+        return self.daemons[mode]
+
+    def rows(self, batch: int) -> List[str]:
+        return ["--m", f"{batch}:{self.decodes},{self.prefill}:1"]
+
+    def rate(self, batch: int) -> int:
+        most = self.daemons["off"].ask("gemm-bench", *self.call, *self.rows(batch), "--seconds", "0.3", "--warmup", "0.1")
+        return max(1, int(0.5 * most["requests"] / most["seconds"]))
+
+    def turn(self, mode: str, batch: int) -> None:
+        daemon, rate = self.only(mode), self.rates[batch]
+        words = ["--seconds", f"{self.seconds - MIX_WARM:g}", "--warmup", str(MIX_WARM), "--rate", str(rate)]
+        got = daemon.ask("gemm-bench", *self.call, *self.rows(batch), *words)
+        turns = self.turns[mode]
+        turns.append(dict(got["latency_us"]["buckets"]))
+        if mode == "background":
+            note_seen(self.seen, daemon, len(turns) - 1)
+        found = sum(bool(shape.kernels[-1]) for shape in self.seen.values())
+        print(f"{mode:<12}{batch:>3} rows {rate:>7} calls/s, p99 {p99(turns[-1:]):9.1f} us, {found} shapes by a kernel found", flush=True)
+
+    def judge(self) -> int:
+        """Of all shapes; returns how many wait."""
+        waiting = sum(shape["state"] == "seen" for shape in self.only("background").shapes())
+        off = self.only("off")
+        for shape in self.seen.values():
+            shape.judge(off)  # where a second without requests is quiet
+            print(f"{shape.shape:<44}{shape.gain:7.3f}  {shape.kernels[-1]}", flush=True)
+        self.daemons["background"].stop(False)
+        return waiting
+
+
+def part_mix(backend: str, count: int, seconds: float, options: List[str], save: Optional[str]) -> None:
+    begin = time.monotonic()
+    # without quiet: a daemon that was stopped has not had a second of it
+    with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000", *options) as background:
+        mix = Mix(off, background, seconds)
+        print(f"ready after {time.monotonic() - begin:.1f} s", flush=True)
+        for mode, batch in mix_turns(count):
+            mix.turn(mode, batch)
+        say_pooled(mix.turns)
+        low, high = interval(mix.turns["background"], mix.turns["off"])
+        ratio = p99(mix.turns["background"]) / p99(mix.turns["off"])
+        print(f"p99 on / off {ratio:.3f} (95 %: {low:.3f} to {high:.3f}), {verdict(low, high, MIX_BAR)}", flush=True)
+        waiting = mix.judge()
+    print(f"{waiting} shapes wait")
+    say_seen(mix.seen, len(mix.turns["background"]), seconds)
     if save:
-        histograms = {mode: sorted(pooled(each).items()) for mode, each in turns.items()}
-        Path(save).write_text(json.dumps({"latency_us": histograms, "batches": batches, "rates": rates}), encoding="utf-8")
+        histograms = {mode: sorted(pooled(each).items()) for mode, each in mix.turns.items()}
+        Path(save).write_text(json.dumps({"latency_us": histograms, "rates": mix.rates}), encoding="utf-8")
 
 
 def part_twice(backend: str) -> None:
@@ -361,15 +404,16 @@ def main() -> int:
         "load": lambda backend: part_load(backend, given.seconds, given.turns),
         "twice": part_twice,
         "exhaustive": lambda backend: part_exhaustive(backend, part_of),
-        "mix": lambda backend: part_mix(backend, given.turns, given.save),
+        "mix": lambda backend: part_mix(backend, given.turns, given.seconds, given.option, given.save),
         "library": part_library,
         "sight": part_sight,
     }
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
-    options.add_argument("--seconds", type=float, default=2, help="of load in each turn")
-    options.add_argument("--turns", type=int, default=16, help="of load, and seconds of mix: 4 or more, better many short ones than few long")
+    options.add_argument("--seconds", type=float, default=2, help="of load and mix in each turn")
+    options.add_argument("--turns", type=int, default=16, help="of load and mix: 4 or more, better many short ones than few long")
     options.add_argument("--cases", default=":", metavar="FROM:TO", help="of exhaustive, as Python counts; all of them if not given")
+    options.add_argument("--option", action="append", default=[], metavar="WORDS", help="of the daemon of mix that tunes, as --option=--tune_share=5")
     options.add_argument("--save", metavar="FILE", help="of mix: histograms of latencies, as JSON")
     options.add_argument("parts", nargs="*", metavar="PART", help="of " + ", ".join(parts))
     given = options.parse_args()

@@ -17,6 +17,7 @@
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
+  SHARE_MORE = 4,     /* how often as much time bursts may take that are no longer than products commonly are */
   LIST_NAP_NS = 1000000,
   NOTE_NAP_NS = 50000,
 };
@@ -146,13 +147,35 @@ struct book_entry *tuner_launch_tensors(struct tuner *tuner, uint32_t user, stru
 
 void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t device_ns) {
   tuner->last_request_ns = clock_ns();
-  if (entry != NULL) {
-    entry->calls++;
-    entry->device_ns += device_ns;
-  }
+  if (entry == NULL)
+    return;
+  entry->calls++;
+  entry->device_ns += device_ns;
+  tuner->served.ns[tuner->served.count++ % SERVED_TIMES] = device_ns;
 }
 
 /* ---- bursts */
+
+/* What one product in 32 takes: so long a request waits for others now and then anyway. 0: not known. */
+static uint64_t served_ns(const struct tuner *tuner) {
+  uint64_t longest[SERVED_RARE] = {0};
+  for (int i = 0; i < SERVED_TIMES; i++) {
+    uint64_t ns = tuner->served.ns[i];
+    for (int place = 0; place < SERVED_RARE; place++)
+      if (ns > longest[place]) {
+        uint64_t less = longest[place];
+        longest[place] = ns;
+        ns = less;
+      }
+  }
+  return tuner->served.count < SERVED_TIMES ? 0 : longest[SERVED_RARE - 1];
+}
+
+/* That a burst takes at most; what is foretold of a launch is half as long again as the average. */
+static uint64_t burst_limit(const struct tuner *tuner) {
+  uint64_t served = served_ns(tuner) * 3 / 2;
+  return served > tuner->options.burst_ns ? served : tuner->options.burst_ns;
+}
 
 /* What a launch of the backend's own choice takes, about; 0: not known. */
 static uint64_t launch_ns(const struct tuner *tuner) {
@@ -286,9 +309,9 @@ static uint64_t take_turns(struct tuner *tuner, uint64_t now) {
 }
 
 /* A sample that took longer than its launches should: it may have been an accident, and is tried again some time. */
-static bool excused(struct tuner *tuner) {
+static bool excused(struct tuner *tuner, uint64_t limit) {
   uint64_t launches = tuner->launch_ns * tuner->launches;
-  if (tuner->phase != PHASE_RACE || tuner->comparing || launches > tuner->options.burst_ns)
+  if (tuner->phase != PHASE_RACE || tuner->comparing || launches > limit)
     return false;
   tuner->sample_ns /= 2;
   return true;
@@ -297,14 +320,14 @@ static bool excused(struct tuner *tuner) {
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
-  uint64_t begin = clock_ns();
+  uint64_t begin = clock_ns(), limit = burst_limit(tuner);
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
          !tuner_notes(tuner) && !wanted(user)) {
     tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
-    bool fits = *elapsed + piece <= tuner->options.burst_ns;
-    *too_long = !patient && piece > tuner->options.burst_ns && !excused(tuner);
+    bool fits = *elapsed + piece <= limit;
+    *too_long = !patient && piece > limit && !excused(tuner, limit);
     if (!fits && (*elapsed > 0 || !patient))
       break;
     if (tuner_work(tuner, &error) == STATUS_DEVICE_LOST) {
@@ -319,6 +342,12 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
       race_hurry(&tuner->race);
   }
   return STATUS_OK;
+}
+
+/* Thousandths of the time that bursts such as this one may take. */
+static uint64_t share_after(const struct tuner *tuner, uint64_t elapsed) {
+  uint64_t share = tuner->options.share * (uint64_t)(elapsed <= served_ns(tuner) ? SHARE_MORE : 1);
+  return share < 1000 ? share : 1000;
 }
 
 static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
@@ -336,7 +365,7 @@ static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *use
   }
   if (tuner_notes(tuner))
     return NOTE_NAP_NS;
-  bool patient = quiet || tuner->ask != NULL; /* whoever asked by hand wants it now */
+  bool patient = tuner->patient = quiet || tuner->ask != NULL; /* whoever asked by hand wants it now */
   if (tuner->phase == PHASE_PROOF && (quiet || tuner->ask != NULL))
     return tuner_proof_step(tuner, now, quiet);
   if (!quiet && now < tuner->not_before_ns)
@@ -349,7 +378,7 @@ static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *use
     return UINT64_MAX;
   if (quiet)
     return 0;
-  tuner->not_before_ns = now + elapsed + elapsed * (1000 / tuner->options.share);
+  tuner->not_before_ns = now + elapsed + elapsed * 1000 / share_after(tuner, elapsed);
   return too_long ? take_turns(tuner, now + elapsed) : wait_until(tuner->not_before_ns, now + elapsed);
 }
 

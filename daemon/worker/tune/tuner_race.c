@@ -9,6 +9,7 @@
 
 enum {
   CANDIDATES = 64, /* that a search begins with */
+  BRIEF = 6,       /* that are raced first while requests come */
   LIBRARY_CANDIDATES = 48,
   COMPILED_MOST = 32,
   BASES = 3, /* the best ones that are refined */
@@ -74,22 +75,45 @@ static bool add_compiled(struct tuner *tuner, bool all) {
   return tuner->race.count > before;
 }
 
+/* How many of list[0..i) are of list[i]'s family. */
+static int ahead_of_family(const struct variant *list, int i) {
+  int ahead = 0;
+  for (int j = 0; j < i; j++)
+    ahead += list[j].family == list[i].family;
+  return ahead;
+}
+
+/* Leaves the best guesses of every family, as many of each as there is room for. */
+static int cut_brief(struct variant *list, int count) {
+  struct variant kept[BRIEF] = {{.family = NULL}};
+  int total = 0;
+  for (int ahead = 0; total < BRIEF && total < count; ahead++)
+    for (int i = 0; i < count && total < BRIEF; i++)
+      if (ahead_of_family(list, i) == ahead)
+        kept[total++] = list[i];
+  memcpy(list, kept, (size_t)total * sizeof *kept);
+  return total;
+}
+
 void tuner_race_begin(struct tuner *tuner) {
   static struct variant list[RACE_MOST]; /* one tuner a process, one thread */
   struct book_entry *entry = tuner->current;
   const struct tune_request *request = tuner->ask != NULL ? tuner->ask->tune : NULL;
   bool all = request != NULL && request->all, to_compile = request == NULL && book_only_compiles(entry);
-  bool raced = to_compile || (request == NULL && entry->library_waits);
+  bool raced = to_compile || (request == NULL && entry->library_waits && !entry->brief);
   int most = raced ? 1 : all ? RACE_MOST : CANDIDATES;
   struct variant hand;
   struct error ignored;
   tuner->library_due = tuner->lister != NULL && !to_compile;
   tuner->compiled = false;
   tuner->library_first = -1;
-  if (tuner->library_due)
-    tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
   int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list, most);
+  tuner->brief = !tuner->patient && !raced && !entry->brief && count > BRIEF;
+  count = tuner->brief ? cut_brief(list, count) : count;
+  if (tuner->library_due && !tuner->brief)
+    tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
   race_start(&tuner->race, &list[0], all);
+  tuner->race.brief = tuner->brief;
   if (request != NULL) {
     tuner->race.iterations = request->iterations;
     tune_table_begin(&tuner->table, &entry->problem, tuner_roof_ns(tuner, &entry->problem));
@@ -258,9 +282,11 @@ void tuner_race_end(struct tuner *tuner) {
     log_info("tuned %s: %s, %llu ns where the first choice takes %llu", variant_problem_text(&entry->problem, shape),
              variant_text(&entry->variant, kernel), (unsigned long long)entry->tuned_ns,
              (unsigned long long)entry->own_ns);
-  tuner_keep(tuner, entry);
+  entry->brief = tuner->brief;
+  if (!entry->brief)
+    tuner_keep(tuner, entry);
   tuner_publish(tuner, entry, fastest_built_in(tuner));
-  if (tuner->library_due) {
+  if (tuner->library_due && !entry->brief) {
     tuner->phase = PHASE_LIBRARY;
     return;
   }

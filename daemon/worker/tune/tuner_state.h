@@ -35,6 +35,13 @@ enum tuner_phase {
   PHASE_PROOF,   /* of what is given or in the race: in a process of its own; then back to where it was */
 };
 
+/* Device times of the last products, in a ring. */
+enum { SERVED_TIMES = 64, SERVED_RARE = 2 /* of so many, longer ones are no rule */ };
+struct served_times {
+  uint64_t ns[SERVED_TIMES];
+  uint32_t count;
+};
+
 struct tuner {
   struct tuner_options options;
   struct book book;
@@ -70,6 +77,7 @@ struct tuner {
   uint64_t disturbed_ns;      /* when the first one did; 0: none has */
   bool library_due;           /* the race goes on with a library's variants */
   int library_first;          /* place in the race of what a library names first; -1: none */
+  bool brief;                 /* the race is by a few of each family: requests come, and other shapes wait */
   uint64_t launch_ns;         /* of the backend's own choice, by calibration; 0: not known */
   int calibrated;             /* samples for that */
   uint32_t launches;          /* in one sample */
@@ -79,6 +87,8 @@ struct tuner {
   uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
   atomic_bool has_work;       /* as of the last step, for other threads */
   uint64_t last_request_ns;
+  struct served_times served;              /* of the last products */
+  bool patient;                            /* no requests come, or somebody waits for what is at hand */
   uint64_t not_before_ns;                  /* while requests come */
   struct engine_message *asks, *asks_last; /* TUNE_ASK, in order */
 };

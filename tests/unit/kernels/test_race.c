@@ -132,6 +132,21 @@ static void test_less_than_two_percent_changes_nothing(void **state) {
   assert_int_equal(run(&track), 0);
 }
 
+/* Who comes later has to beat the winner, not what served before that. */
+static void test_one_percent_more_than_the_winner(void **state) {
+  (void)state;
+  uint64_t times[] = {10000, 9000, 8870, 8820};
+  struct track track = {.times = times, .wrong = -1};
+  add(2);
+  assert_int_equal(run(&track), 1);
+  for (int late = 2; late < 4; late++) {
+    struct variant next = numbered(late);
+    race_reopen(&race);
+    assert_true(race_add(&race, &next));
+    assert_int_equal(run(&track), 2);
+  }
+}
+
 static void test_wrong_never_wins(void **state) {
   (void)state;
   uint64_t times[] = {10000, 100, 9000, 9500};
@@ -404,6 +419,7 @@ int main(void) {
       cmocka_unit_test(test_fewer_samples_than_exhaustive),
       cmocka_unit_test(test_far_behind),
       cmocka_unit_test(test_less_than_two_percent_changes_nothing),
+      cmocka_unit_test(test_one_percent_more_than_the_winner),
       cmocka_unit_test(test_wrong_never_wins),
       cmocka_unit_test(test_slow_leaves_early),
       cmocka_unit_test(test_noise_does_not_win),

@@ -229,7 +229,7 @@ static bool is_rare(struct book_entry *entry, uint64_t time_of_all) {
 }
 
 bool book_only_compiles(const struct book_entry *entry) {
-  return entry->state == BOOK_TUNED && entry->compiled_wait && !entry->library_waits && !entry->asked;
+  return entry->state == BOOK_TUNED && entry->compiled_wait && !entry->library_waits && !entry->brief && !entry->asked;
 }
 
 /* Even a shape at the best bandwidth may have something to win: a twentieth is assumed. */
@@ -238,14 +238,15 @@ static double worth(const struct book_entry *entry, double bandwidth) {
     return 1e30;
   if (entry->state == BOOK_KEPT || entry->pin != NULL)
     return 1e25;
-  double average = average_ns(entry), part = entry->library_waits ? 1e-3 : book_only_compiles(entry) ? 1e-6 : 1;
+  double average = average_ns(entry);
+  double part = entry->brief ? 1e-2 : entry->library_waits ? 1e-3 : book_only_compiles(entry) ? 1e-6 : 1;
   double above = average > 0 && bandwidth > 0 ? 1 - book_bytes(&entry->problem) / bandwidth / average : 0;
   return part * (double)entry->device_ns * (above > 0.05 ? above : 0.05);
 }
 
 static bool is_open(const struct book_entry *entry, bool ask_only) {
   bool untuned = entry->state == BOOK_SEEN || entry->state == BOOK_KEPT ||
-                 (entry->state == BOOK_TUNED && (entry->library_waits || entry->compiled_wait));
+                 (entry->state == BOOK_TUNED && (entry->brief || entry->library_waits || entry->compiled_wait));
   return entry->used && (entry->weight_count > 0 || entry->problem.tensors.given) &&
          (entry->asked || (entry->pin != NULL && entry->state == BOOK_SEEN) || (!ask_only && untuned));
 }

@@ -31,6 +31,7 @@ struct book_entry {
   bool serves;        /* `variant` computes products, else the backend's own choice does */
   bool confirmed;     /* the times were measured on this machine */
   bool asked;         /* somebody asked for it to be tuned: before all others */
+  bool brief;         /* it was raced, but by a few candidates of each family: the others wait for other shapes */
   bool library_waits; /* it was raced, but not against what a library has */
   bool
       compiled_wait; /* nor against kernels that have to be compiled, which may be faster: no built-in one is fastest */
@@ -87,11 +88,11 @@ void book_killed(struct book_entry *entry, const struct variant *variant);
 bool book_is_wrong(const struct book_entry *entry, const struct variant *variant);
 
 /* The entry with a weight to tune with where most time is to be won: first those asked for, then kept ones and pins,
- * which cost little, then by the time spent above what the best bandwidth seen would allow, those that wait for a
- * library, and then for what has to be compiled, last. NULL where none is left. `ask_only`: only those asked for, and
- * pins. `quiet`: those set aside, too, those for which something has to be compiled, and those that take so little of
- * all time that tuning them between requests would cost these more than it gives; otherwise *waits says whether there
- * are any. */
+ * which cost little, then by the time spent above what the best bandwidth seen would allow, those that were raced
+ * briefly, those that wait for a library, and then for what has to be compiled, last. NULL where none is left.
+ * `ask_only`: only those asked for, and pins. `quiet`: those set aside, too, those for which something has to be
+ * compiled, and those that take so little of all time that tuning them between requests would cost these more than it
+ * gives; otherwise *waits says whether there are any. */
 struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool *waits);
 /* Whether it is tuned but for kernels that have to be compiled. */
 bool book_only_compiles(const struct book_entry *entry);

@@ -186,7 +186,8 @@ static void test_hopper_small(void **state) {
   assert_true((product.n + config.rows - 1) / config.rows * config.split_k > SMS / 2);
 }
 
-/* What is looked at beside a good one: one thing changed by a step, all of it can run. */
+/* What is looked at beside a good one: one thing changed by a step, or more blocks with less under way, or half of a
+ * block; all of it can run. */
 static void test_hopper_neighbours(void **state) {
   (void)state;
   static const struct hopper_config bases[] = {{.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6},
@@ -202,19 +203,26 @@ static void test_hopper_neighbours(void **state) {
     for (int i = 0; i < count; i++) {
       assert_true(hopper_config_valid(&near[i], GEMM_SCALE_ROW));
       assert_true(near[i].columns == base->columns || near[i].columns == 2 * base->columns);
+      bool more = near[i].split_k > base->split_k && near[i].ahead < base->ahead;
       assert_int_equal((near[i].columns != base->columns) + (near[i].rows != base->rows) +
                            (near[i].split_k != base->split_k) + (near[i].ahead != base->ahead),
-                       1);
-      assert_true(near[i].groups == base->groups || near[i].rows > 64 * base->groups);
+                       more ? 2 : 1);
+      bool half = near[i].groups == base->groups / 2 && near[i].rows == base->rows / 2;
+      assert_true(near[i].groups == base->groups || near[i].rows > 64 * base->groups || half);
     }
   }
-  assert_int_equal(hopper_near(&bases[0], GEMM_SCALE_ROW, near), HOPPER_NEAR);
+  int last = hopper_near(&bases[3], GEMM_SCALE_ROW, near) - 1;
+  assert_int_equal(near[last].groups, 1);
+  assert_int_equal(near[last].rows, 64);
+  assert_int_equal(hopper_near(&bases[0], GEMM_SCALE_ROW, near), HOPPER_NEAR - 1);
   assert_int_equal(near[0].ahead, 2);
   assert_int_equal(near[3].split_k, 3);
   assert_int_equal(near[4].split_k, 1);
   assert_int_equal(near[5].rows, 32);
   assert_int_equal(near[8].rows, 64);
   assert_int_equal(near[9].columns, 16);
+  assert_int_equal(near[10].split_k, 3);
+  assert_int_equal(near[10].ahead, 4);
 }
 
 /* Some of every way to share K, none twice, all of which can run. */

@@ -45,8 +45,9 @@ double hopper_us(const struct hopper_config *config, const struct kernel_problem
 enum { HOPPER_CANDIDATES = 49, HOPPER_ALL = 1024 };
 int hopper_candidates(const struct kernel_problem *problem, bool all, struct hopper_config *out, int most);
 /* Those that can run and differ from `base` by a step in how K is shared, how much of it is under way or rows of W
- * alone, and the one with twice the columns. Returns how many. Pure. */
-enum { HOPPER_NEAR = 10 };
+ * alone, or in the first two against each other, the one with twice the columns and the one with half the warpgroups.
+ * Returns how many. Pure. */
+enum { HOPPER_NEAR = 12 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
 /* Whether there is a kernel for it, and shared memory enough. Pure. */
 bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -70,14 +71,18 @@ static void test_asked_for_with_a_library(void **state) {
 }
 
 /* Steps of a tuner that always had a request a moment ago; *now, 0 at first, goes on a tenth of a second a step. */
-static void run_under_load(uint64_t *now) {
+static void run_for(uint64_t *now, int steps) {
   struct timespec clock;
   clock_gettime(CLOCK_MONOTONIC, &clock);
   uint64_t real = (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
-  for (int i = 0; i < 7000; i++) {
+  for (int i = 0; i < steps; i++) {
     *now = *now + 100000000 > real ? *now + 100000000 : real;
     (void)tuning_step(*now);
   }
+}
+
+static void run_under_load(uint64_t *now) {
+  run_for(now, 7000);
 }
 
 /* A library's kernels take milliseconds to load: under load they are left for later, and the next shape has its turn.
@@ -135,6 +140,63 @@ static void test_long_ones_wait_for_quiet(void **state) {
   }
   assert_true(wait >= UINT64_C(1000000000000)); /* the hour of quiet that the options ask for */
   assert_int_equal(planted.launched[HONEST], 0);
+}
+
+/* Where one product in 32 takes as long, a request that has to wait for a trial waits no longer than it does anyway. */
+static void test_long_ones_run_where_such_are_served(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  planted.own_time = 20000000;
+  planted_offer(HONEST, 5000000);
+  planted_open(TUNE_BACKGROUND);
+  for (int i = 0; i < 63; i++)
+    (void)tuning_serving(TUNING_ROWS, i % 20 == 0 ? 20000000 : 100000);
+  run_under_load(&now);
+  assert_null(tuning_serving(TUNING_ROWS, 100000));
+  assert_int_equal(planted.launched[HONEST], 0);
+  run_under_load(&now);
+  assert_int_equal(planted_crime(tuning_serving(TUNING_ROWS, 100000)), HONEST);
+}
+
+static uint64_t now_ns(void) {
+  struct timespec clock;
+  clock_gettime(CLOCK_MONOTONIC, &clock);
+  return (uint64_t)clock.tv_sec * 1000000000u + (uint64_t)clock.tv_nsec;
+}
+
+/* After a burst that is no longer than what is served, the next one may come after fifty times its length: two
+ * hundred times where requests are short. */
+static void test_share_by_what_is_served(void **state) {
+  (void)state;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_BACKGROUND);
+  for (int i = 0; i < 64; i++)
+    (void)tuning_serving(TUNING_ROWS, UINT64_C(3600000000000));
+  uint64_t now = now_ns();
+  for (int i = 0; i < 20; i++) {
+    uint64_t begin = now_ns(), wait = tuning_step(now);
+    assert_in_range(wait, 0, 50 * (now_ns() - begin));
+    now += wait + 1000000000;
+  }
+}
+
+/* While requests come, a few guesses are raced first; the others, the honest one behind them, have their turn behind
+ * other shapes. */
+static void test_few_first_under_load(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  for (int crime = HONEST; crime <= FAILING; crime++)
+    planted_offer(crime, 5000);
+  planted_open(TUNE_BACKGROUND);
+  (void)tuning_serving(TUNING_ROWS, 20000);
+  for (int i = 0; i < STEPS_MOST && strcmp(tuning_listed().state, "tuned") != 0; i++)
+    run_for(&now, 1);
+  assert_true(planted.launched[FAILING] > 0);
+  assert_int_equal(planted.launched[HONEST], 0);
+  assert_int_equal(tuning.saved, 0);
+  run_under_load(&now);
+  assert_int_equal(planted_crime(tuning_serving(TUNING_ROWS, 20000)), HONEST);
+  assert_int_equal(tuning.saved, 1);
 }
 
 /* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
@@ -218,6 +280,9 @@ int main(void) {
       TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
       TUNER_TEST(test_long_ones_wait_for_quiet),
+      TUNER_TEST(test_long_ones_run_where_such_are_served),
+      TUNER_TEST(test_share_by_what_is_served),
+      TUNER_TEST(test_few_first_under_load),
       TUNER_TEST(test_long_ones_go_on_where_they_were),
       TUNER_TEST(test_asked_for_under_load),
       TUNER_TEST(test_trials_leave_a_core_to_who_asks),
