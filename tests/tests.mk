@@ -14,7 +14,7 @@ TESTS := $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP) $(CONFORMANCE) $(END_TO_END)
 TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 ifneq ($(SANITIZE),)
 # about sources, packages and measurements a sanitizer says nothing
-TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh,$(TEST_SCRIPTS))
+TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh %/test_snapshot.sh,$(TEST_SCRIPTS))
 endif
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
   test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
@@ -93,7 +93,11 @@ test: ## build and run every test that needs no GPU
 	@deploy/deps.sh build test
 	@$(MAKE) --no-print-directory run-tests
 
+# programs of sources that are gone or have another name
+STALE = $(filter-out $(TESTS),$(shell find $(BUILD)/tests -name 'test_*' -type f 2>/dev/null))
+
 run-tests: all $(TESTS) $(addprefix $(BUILD)/,gemm-demo gemm-inprocess snapshot)
+	@rm -f $(STALE)
 	@# those that take long first
 	@GEMMD_BUILD=$(BUILD) tests/run.sh $(PYTHON_TESTS) $(END_TO_END) $(CONFORMANCE) $(TEST_SCRIPTS) $(UNIT) $(UNIT_CLIENT) $(HEADER_CPP)
 
@@ -132,6 +136,7 @@ bench-vllm: all ## requests a second, start and memory of vLLM's server, alone a
 	@PYTHONPATH=client/python GEMMD_BUILD=$(BUILD) $(or $(PYTHON),.cache/vllm/bin/python) tests/python/bench/bench_vllm.py $(if $(MODEL),--model $(MODEL)) $(ARGUMENTS)
 
 test-gpu: all $(CONFORMANCE) $(END_TO_END) ## conformance and end-to-end tests on the cuda backend
+	@rm -f $(STALE)
 	@GEMMD_BUILD=$(BUILD) tests/gpu.sh
 
 test-gpu-sanitizers: $(CONFORMANCE) ## conformance on the cuda backend under compute-sanitizer's tools

@@ -2,6 +2,7 @@
 #include "ctl.h"
 
 #include "../tool/print.h"
+#include "../tool/words.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 struct condition {
   gemmd_device_health trouble;
   gemmd_device_rest rest;
+  uint32_t formats; /* bits 1 << enum gemmd_format */
 };
 
 static json_t *rest_json(const gemmd_device_info *device, const gemmd_device_rest *rest) {
@@ -35,6 +37,14 @@ static json_t *device_json(uint32_t number, const gemmd_device_info *device, con
       (json_int_t)trouble->down_ms, "retry_ms", (json_int_t)trouble->retry_ms, "why", print_json_text(trouble->why));
 }
 
+static json_t *formats_json(uint32_t formats) {
+  json_t *names = json_array();
+  for (const struct word *word = words_format; word->text != NULL; word++)
+    if (formats >> word->number & 1)
+      json_array_append_new(names, json_string(word->text));
+  return names;
+}
+
 static uint32_t device_count(const gemmd_daemon_info *info) {
   uint32_t room = sizeof info->device / sizeof *info->device;
   return info->devices < room ? info->devices : room;
@@ -45,6 +55,7 @@ static void status_json(const gemmd_daemon_info *info, const struct condition *c
   for (uint32_t i = 0; i < device_count(info); i++) {
     json_t *device = device_json(i, &info->device[i], &conditions[i].trouble);
     json_object_update_new(device, rest_json(&info->device[i], &conditions[i].rest));
+    json_object_set_new(device, "formats", formats_json(conditions[i].formats));
     json_array_append_new(devices, device);
   }
   print_json(out, json_pack("{s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "server",
@@ -138,6 +149,8 @@ static int ask_conditions(gemmd_session *session, const gemmd_daemon_info *info,
     status = gemmd_device_state(session, i, &conditions[i].trouble);
     if (status == GEMMD_OK)
       status = gemmd_device_resting(session, i, &conditions[i].rest);
+    if (status == GEMMD_OK)
+      status = gemmd_device_formats(session, i, &conditions[i].formats);
   }
   return status;
 }
@@ -173,7 +186,7 @@ const struct tool_command ctl_status = {
         "  quiet: whether direct clients leave it alone, quiet_ms: since when, untuned: shapes of theirs to be tuned,\n"
         "  verified: comparisons of lent weights, damaged: how many of these were,\n"
         "  down_ms: for how long it has not served, retry_ms: until it is tried again, why: its last worker ended,\n"
-        "  requests, rows, failures, device_ns,\n"
+        "  formats: of weights that it takes, requests, rows, failures, device_ns,\n"
         "  products: computed, each for one request or several}",
     .run = run_status,
 };

@@ -21,21 +21,6 @@ static void device_describe(void) {
   free(info);
 }
 
-/* Not every backend of gemmd has kernels for 4 bits, and nothing but a load says so. */
-static bool takes_int4(void) {
-  uint8_t block[18] = {0};
-  struct ggml_tensor tensor = {.type = GGML_TYPE_Q4_0, .ne = {32, 1, 1, 1}, .data = block};
-  struct file file;
-  gemmd_load load = {.name = "ggml-probe", .tensor = "weight", .format = type_format(tensor.type), .device = -1};
-  if (!encode(&tensor, &file))
-    return false;
-  int status = gemmd_weight_load(device.session, file.fd, &load, NULL);
-  encode_close(&file);
-  if (status == GEMMD_OK)
-    (void)gemmd_weight_unload(device.session, load.name, NULL);
-  return status == GEMMD_OK || status == GEMMD_EXISTS;
-}
-
 bool device_connect(void) {
   gemmd_options options = {.name = "ggml"};
   int status = gemmd_connect(&device.session, NULL, &options);
@@ -46,8 +31,10 @@ bool device_connect(void) {
       status = GEMMD_NOMEM;
   }
   if (status == GEMMD_OK) {
+    uint32_t formats = 0;
     device_describe();
-    device.has_int4 = takes_int4();
+    (void)gemmd_device_formats(device.session, 0, &formats);
+    device.has_int4 = (formats >> GEMMD_FORMAT_INT4A8 & 1) != 0;
     return true;
   }
   fprintf(stderr, "gemmd: no device for ggml: %s\n",

@@ -161,6 +161,14 @@ int gemmd_device_resting(gemmd_session *session, uint32_t device, gemmd_device_r
   return GEMMD_OK;
 }
 
+int gemmd_device_formats(gemmd_session *session, uint32_t device, uint32_t *formats) {
+  struct message_device_status from;
+  enum status status = ask_device(session, device, &from);
+  if (status == STATUS_OK)
+    *formats = from.formats;
+  return session_result(status);
+}
+
 int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried) {
   struct message_device_retry request = {.device = device};
   struct message_device_retry_reply reply = {.tried = 0};

@@ -84,8 +84,11 @@ static bool announce(const struct control_options *options, const char *reason) 
   uint8_t bytes[2048];
   size_t length;
   options->ops->describe(options->backend, &info);
-  struct message_worker_ready ready = {
-      .devices = (uint32_t)info.devices, .memory_total = info.memory_total, .slab_granularity = info.slab_granularity};
+  struct message_worker_ready ready = {.devices = (uint32_t)info.devices,
+                                       .memory_total = info.memory_total,
+                                       .slab_granularity = info.slab_granularity,
+                                       .formats = options->ops->formats &
+                                                  ((1u << GEMM_FORMATS) - (1u << (GEMM_FORMAT_NONE + 1)))};
   copy_text(ready.backend, sizeof ready.backend, info.name);
   copy_text(ready.reason, sizeof ready.reason, reason);
   copy_text(ready.device_name, sizeof ready.device_name, info.device_name);

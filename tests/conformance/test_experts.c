@@ -272,7 +272,7 @@ static void test_counts(void **state) {
 static void test_layers(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 9};
-  for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i++) {
+  for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i += DEVICE_EVERY) {
     int first = i / device_kinds(device.ops), second = i % device_kinds(device.ops);
     struct step steps[] = {
         step_of(first, 2 * 131, 260, 6, type_for(oracle_kinds[second].format, i)),

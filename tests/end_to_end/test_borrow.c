@@ -8,9 +8,9 @@
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -114,7 +114,7 @@ static uint32_t borrows_of(gemmd_session *session, const char *name) {
 
 static void await_borrows(gemmd_session *session, const char *name, uint32_t count) {
   while (borrows_of(session, name) != count)
-    sched_yield();
+    nap_shortly();
 }
 
 /* Everything that could take memory: under other names, a weight after the other comes and goes. */
@@ -229,7 +229,7 @@ static int borrow_and_wait(int index, void *user) {
   int status = gemmd_weight_borrow(session, names[index], &borrowed);
   atomic_fetch_add(stage, 1);
   while (status == GEMMD_OK && atomic_load(stage) >= 0)
-    sched_yield();
+    nap_shortly();
   gemmd_disconnect(session);
   return status == GEMMD_OK ? 0 : 1;
 }
@@ -266,7 +266,7 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
   _Atomic int *stage = clients_share(sizeof *stage);
   clients_start(&clients, 2, borrow_and_wait, (void *)stage);
   while (atomic_load(stage) < 2)
-    sched_yield();
+    nap_shortly();
   expect_ok(session, gemmd_weight_borrowers(session, "b", who, 4, &count, NULL));
   assert_int_equal(count, 1);
   assert_int_equal(who[0].pid, clients.pids[1]);
@@ -332,7 +332,7 @@ static void who_has_borrowed_what_was_damaged_is_told(void **state) {
   plant(&a);
   gemmd_weight_return(again.borrowed);
   while (gemmd_weight_stat(other, "a", &info) == GEMMD_OK)
-    sched_yield();
+    nap_shortly();
   expect_ok(session, gemmd_ping(session, NULL)); /* takes in what has come before */
   assert_int_equal(gemmd_borrowed_look(a.borrowed), GEMMD_BORROWED_WITHDRAWN);
   assert_int_equal(gemmd_borrowed_look(b.borrowed), GEMMD_BORROWED_SHARED);

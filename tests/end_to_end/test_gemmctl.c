@@ -179,6 +179,9 @@ static void test_status(void **state) {
   const json_t *device = json_array_get(json_object_get(object, "devices"), 0);
   assert_string_equal(shell_string(device, "state"), "ready");
   assert_true(shell_integer(device, "memory_total") > 0);
+  const json_t *formats = json_object_get(device, "formats");
+  assert_true(json_array_size(formats) >= 6);
+  assert_string_equal(json_string_value(json_array_get(formats, 0)), "int8");
   const struct shell_outcome *text = shell_expect("$T/gemmctl status", 0);
   assert_non_null(strstr(text->out, shell_string(object, "backend")));
   assert_non_null(strstr(text->out, "iB"));

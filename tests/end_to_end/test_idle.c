@@ -11,9 +11,9 @@
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
 #include "tests/support/system/folder.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -60,7 +60,7 @@ static gemmd_device_rest rest_of(gemmd_session *session) {
 /* These end by the test's limit. */
 static void await_state(gemmd_session *session, const char *state) {
   while (strcmp(device_info(session).state, state) != 0)
-    sched_yield();
+    nap_longer();
 }
 
 static uint64_t now_ns(void) {
@@ -293,13 +293,13 @@ static void a_spare_worker_goes_as_well(void **state) {
     skip();
   gemmd_session *session = begin(SLEEPY "worker_spare = 1\n");
   while (children() != 2)
-    sched_yield();
+    nap_longer();
   await_state(session, "asleep");
   while (children() != 0)
-    sched_yield();
+    nap_longer();
   expect_product(session);
   while (children() != 2)
-    sched_yield();
+    nap_longer();
   assert_int_equal(device_info(session).restarts, 0);
   end(session);
 }
@@ -338,7 +338,7 @@ static void shapes_are_tuned_when_nobody_computes(void **state) {
   assert_string_equal(device_info(session).state, "asleep");
   uint64_t since_ns = now_ns();
   while (!is_published(&engine, &row)) /* from here on it is left alone */
-    sched_yield();
+    nap_longer();
   await_state(session, "asleep");
   assert_int_equal(rest_of(session).untuned, 0);
   assert_int_equal(rest_of(session).naps, 2);
@@ -359,18 +359,18 @@ static void engines_that_pause_are_taken_at_their_word(void **state) {
   see(&engine);
   seen_pause(engine.ring, 0, UINT64_MAX);
   while (strcmp(rest_of(session).quiet, "in use by direct clients") != 0)
-    sched_yield();
+    nap_longer();
   for (uint64_t begin_ns = now_ns(); now_ns() - begin_ns < 1000000000u;) {
     assert_string_equal(rest_of(session).quiet, "in use by direct clients"); /* the second one does not pause */
     assert_false(is_published(&engine, &row));
   }
   seen_pause(second.ring, 0, UINT64_MAX);
   while (!is_published(&engine, &row))
-    sched_yield();
+    nap_longer();
   assert_string_equal(rest_of(session).quiet, "its engines pause");
   seen_computes(second.ring, 0);
   while (strcmp(rest_of(session).quiet, "in use by direct clients") != 0)
-    sched_yield();
+    nap_longer();
   close_engine(&engine);
   close_engine(&second);
   end(session);
@@ -388,14 +388,14 @@ static void what_a_client_found_is_published_by_the_worker(void **state) {
   await_state(session, "asleep");
   expect_ok(engine.session, gemmd_tune_propose(engine.session, engine.borrowed, &proposal));
   while (!is_published(&engine, &row))
-    sched_yield();
+    nap_longer();
   assert_int_not_equal(row.kind, PUBLISHED_NONE);
   proposal.kernel = "no\nkernel";
   assert_int_equal(gemmd_tune_propose(engine.session, engine.borrowed, &proposal), GEMMD_INVALID);
   proposal.kernel = "no such kernel";
   expect_ok(engine.session, gemmd_tune_propose(engine.session, engine.borrowed, &proposal));
   while (rest_of(session).untuned > 0)
-    sched_yield();
+    nap_longer();
   assert_int_equal(daemon_log_count(&daemon_under_test, "kernel no such kernel, which a client has found"), 1);
   assert_int_equal(device_info(session).restarts, 0);
   close_engine(&engine);
@@ -423,12 +423,12 @@ static void what_was_written_to_is_found(void **state) {
   gemmd_session *session = begin("device_quiet_ms = 100\nverify_s = 1\n");
   struct engine engine = open_engine();
   while (rest_of(session).verified < 2)
-    sched_yield();
+    nap_longer();
   expect_ok(session, gemmd_weight_stat(session, "w", &info)); /* it is sound */
   assert_int_equal(rest_of(session).damaged, 0);
   plant(&engine);
   while (gemmd_weight_stat(session, "w", &info) == GEMMD_OK)
-    sched_yield();
+    nap_longer();
   expect_ok(engine.session, gemmd_ping(engine.session, NULL));
   assert_int_equal(gemmd_borrowed_look(engine.borrowed), GEMMD_BORROWED_WITHDRAWN);
   assert_int_equal(rest_of(session).damaged, 1);
@@ -453,7 +453,7 @@ static void what_is_given_back_meanwhile_is_compared_as_well(void **state) {
   plant(&engine);
   close_engine(&engine);
   while (gemmd_weight_stat(session, "w", &info) == GEMMD_OK)
-    sched_yield();
+    nap_longer();
   assert_int_equal(rest_of(session).damaged, 1);
   end(session);
 }

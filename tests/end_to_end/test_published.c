@@ -7,10 +7,10 @@
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,7 +100,7 @@ static void what_is_forgotten_is_gone(void **state) {
   expect_ok(session, gemmd_tune_forget(session, 0, "*", &count));
   assert_true(count >= 1);
   while (published_find(&mapped.table, report.shape, &row))
-    sched_yield(); /* the worker's answer and its word are two messages */
+    nap_shortly(); /* the worker's answer and its word are two messages */
   unmap(&mapped);
   end(session);
 }
@@ -156,7 +156,7 @@ static void await_shape(gemmd_session *session, const char *text) {
   struct search search = {.shape = text};
   while (!search.found) {
     expect_ok(session, gemmd_tune_list(session, 0, look, &search));
-    sched_yield();
+    nap_shortly();
   }
 }
 
@@ -175,7 +175,7 @@ static void a_shape_that_was_seen_is_tuned_for(void **state) {
   assert_true(seen_put(ring, &seen));
   await_shape(session, "int8-row-128x256-f16-f32-none-m8");
   while (!published_find(&mapped.table, "int8-row-128x256-f16-f32-none-m8", &row))
-    sched_yield();
+    nap_shortly();
   unmap(&mapped);
   munmap(ring, SEEN_BYTES);
   end(session);

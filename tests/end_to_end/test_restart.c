@@ -9,11 +9,11 @@
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
 #include "tests/support/system/hold.h"
+#include "tests/support/system/nap.h"
 
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -214,7 +214,7 @@ static void stop_clients(struct scene *scene, struct clients *clients, const cha
  * hears of later than the client of its load. Ends by the test's time limit where that never comes. */
 static void await_stored(const struct manager *manager) {
   while (atomic_load(&manager->stored) != 2)
-    sched_yield();
+    nap_shortly();
 }
 
 static void killed_with_descriptors_parked(void **state) {

@@ -7,8 +7,8 @@
 #include "tests/support/daemon/status.h"
 #include "tests/support/reference/checkpoint.h"
 #include "tests/support/reference/oracle.h"
+#include "tests/support/system/nap.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static void lose_gemmd(void) {
 /* The manager hears of what is parked later than the client of its load. Ends by the test's limit. */
 static void await_stored(unsigned count) {
   while (atomic_load(&manager->stored) != count)
-    sched_yield();
+    nap_shortly();
 }
 
 static void expect_product(gemmd_session *session, const char *name) {
@@ -108,7 +108,7 @@ static pid_t hold_manager(void) {
   pid_t pid = fork();
   assert_true(pid >= 0);
   while (pid == 0 && daemon_log_count(&daemon_under_test, "the service manager cannot be told") == 0)
-    sched_yield();
+    nap_shortly();
   if (pid == 0)
     _exit(kill(manager->pid, SIGCONT) != 0);
   return pid;

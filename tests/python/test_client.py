@@ -282,6 +282,7 @@ class Weights(Served):
             weight.matmul(random(27, 1, K))
 
     def test_status(self):
+        self.assertLessEqual({Format.INT8, Format.FP8, Format.BF16, Format.INT4}, set(self.session.formats()))
         status = self.session.status()
         self.assertEqual((status.pid, len(status.devices)), (self.daemon.process.pid, 1))
         self.assertEqual(status.devices[0].state, "ready")

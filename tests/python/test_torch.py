@@ -30,6 +30,7 @@ from gemmclient._torch.module import as_array
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
+FORMATS = ("int8", "fp8", "bf16", "int2", "int4", "int4a8", "mxfp4")
 LENT = os.environ.get("GEMMD_TEST_BACKEND", "cpu") == "cpu"  # to CPU tensors
 HOST = torch.device("cpu")
 
@@ -436,24 +437,31 @@ class CudaDirect(Torch):
         info = self.session.load_array(values, name="again", format="int2", element=element, scale="row", replace=True)
         self.assertEqual(info.hash, self.session.stat(layer.name).hash)
 
+    def layer_of(self, format):
+        return GemmdLinear.from_weight(self.source.weight, self.source.bias, self.session, format, format).cuda()
+
     def test_a_graph_records_it(self):
         x = torch.zeros_like(self.x, device="cuda")
-        self.layer(x)
-        expected = self.layer(self.x.cuda())
-        for named in (contextlib.nullcontext(), gemmclient.torch.lane(1)):
-            with named, torch.inference_mode(), torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
-                y = self.layer(x)
-            x.copy_(self.x)
-            graph.replay()
-            self.assertTrue(torch.equal(y, expected))
-            x.zero_()
+        for format in FORMATS:
+            layer = self.layer_of(format)
+            layer(x)
+            expected = layer(self.x.cuda())
+            for named in (contextlib.nullcontext(), gemmclient.torch.lane(1)):
+                with named, torch.inference_mode(), torch.cuda.graph(graph := torch.cuda.CUDAGraph()):
+                    y = layer(x)
+                x.copy_(self.x)
+                graph.replay()
+                self.assertTrue(torch.equal(y, expected), format)
+                x.zero_()
 
     def test_compiled_into_graphs(self):
-        compiled = torch.compile(self.layer, fullgraph=True, mode="reduce-overhead")
-        with torch.inference_mode():
-            for _ in range(4):
-                x = torch.randn(7, K, dtype=torch.bfloat16, device="cuda")
-                self.assertTrue(torch.equal(compiled(x), self.layer(x)))
+        for format in ("int8", "int4"):
+            layer = self.layer_of(format)
+            compiled = torch.compile(layer, fullgraph=True, mode="reduce-overhead")
+            with torch.inference_mode():
+                for _ in range(4):
+                    x = torch.randn(7, K, dtype=torch.bfloat16, device="cuda")
+                    self.assertTrue(torch.equal(compiled(x), layer(x)), format)
 
     def test_tuned_before_a_capture(self):
         expected = self.layer(self.x_there).float()

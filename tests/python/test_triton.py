@@ -47,7 +47,12 @@ class Gpu:
         self.check("cuInit", 0)
         self.check("cuDeviceGet", ctypes.byref(device), 0)
         self.check("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.check("cuCtxSetCurrent", context)
+        self.context = context
+        self.enter()
+
+    def enter(self):
+        """To be called by each thread."""
+        self.check("cuCtxSetCurrent", self.context)
 
     def check(self, name, *arguments):
         result = getattr(self.driver, name)(*arguments)
@@ -57,7 +62,7 @@ class Gpu:
     def take(self, array):
         """Memory with its content, and the handle that other processes open it by."""
         place, handle = ctypes.c_uint64(), (ctypes.c_ubyte * 64)()
-        self.check("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(array.nbytes))
+        self.check("cuMemAlloc_v2", ctypes.byref(place), ctypes.c_size_t(max(array.nbytes, 2 << 20)))  # a block of its own
         self.check("cuMemcpyHtoD_v2", place, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes))
         self.check("cuIpcGetMemHandle", handle, place)
         return place, base64.b64encode(bytes(handle)).decode()
@@ -142,6 +147,15 @@ class Triton(unittest.TestCase):
                  {"raw_handle": {"b64": handle}, "device_id": 0, "byte_size": array.nbytes})  # fmt: skip
         self.addCleanup(self.ask, f"cudasharedmemory/region/{name}/unregister", {})
         return place
+
+    def infer_there(self, client, results, model):
+        """Three rows out of region x<client>; y<client> is cleared before."""
+        region = {"shared_memory_region": f"x{client}", "shared_memory_byte_size": 3 * K * 4}
+        there = {"shared_memory_region": f"y{client}", "shared_memory_byte_size": 3 * N * 4}
+        GPU.check("cuMemsetD8_v2", results, 0xFF, ctypes.c_size_t(3 * N * 4))
+        x = {"name": "x", "shape": [3, K], "datatype": "FP32", "parameters": region}
+        self.ask(f"models/{model}/infer", {"inputs": [x], "outputs": [{"name": "y", "parameters": there}]})
+        return GPU.fetch(results, np.empty((3, N), np.float32))
 
     @unittest.skipIf(GPU is None, "needs an NVIDIA GPU")
     def test_tensors_in_gpu_memory(self):
@@ -233,8 +247,16 @@ class Triton(unittest.TestCase):
         xs = [random(20 + client, 3, K) for client in range(4)]
         expected = [int8_product(x, self.w) for x in xs]
 
+        on_gpu = [GPU and self.share(f"x{i}", xs[i]) and self.share(f"y{i}", np.zeros((3, N), np.float32)) for i in (2, 3)]
+
         def ask(client):
-            return worst_row(self.infer(xs[client], ("layer", "gathered")[client % 2]), expected[client]) < 1e-6
+            model = ("layer", "gathered")[client % 2]
+            if GPU is None or client < 2:
+                y = self.infer(xs[client], model)
+            else:
+                GPU.enter()
+                y = self.infer_there(client, on_gpu[client - 2], model)
+            return worst_row(y, expected[client]) < 1e-6
 
         def load():
             with gemmclient.connect(self.daemon.socket) as session:

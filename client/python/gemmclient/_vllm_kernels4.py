@@ -3,12 +3,10 @@ vLLM has brought into one form by then, and MXFP4. x is not quantized, as W4A16 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from typing import Optional
 
-import numpy as np
 import torch
 from vllm.model_executor.kernels.linear import (
     MPLinearKernel,
@@ -21,7 +19,8 @@ from vllm.scalar_type import scalar_types
 
 from ._torch.session import session_here
 from ._vllm_kernels import Answer, ByGemmd
-from .errors import ExistsError, GemmdError
+from .errors import GemmdError
+from .types import Format
 
 __all__ = ["KERNELS", "GemmdInt4Kernel", "GemmdMxfp4Kernel"]
 
@@ -29,18 +28,13 @@ _GROUPS = {128: "group", 64: "group64", 32: "group32"}
 
 
 @functools.lru_cache(maxsize=None)
-def _refusal(format: str, process: int) -> Optional[str]:
-    """Not every backend of gemmd has kernels for 4 bits, and nothing but a load says so."""
-    name = f"vllm-probe.{format}"
+def _refusal(format: Format, process: int) -> Optional[str]:
+    """Not every backend of gemmd has kernels for 4 bits."""
     try:
-        session = session_here("vllm")
-        with contextlib.suppress(ExistsError):
-            session.load_array(np.zeros((1, 32), np.float32), name=name, format=format)
-        with contextlib.suppress(GemmdError):  # another rank was quicker
-            session.unload(name)
+        taken = format in session_here("vllm").formats()
     except GemmdError as error:
         return f"gemmd: {error}"
-    return None
+    return None if taken else f"gemmd: its backend has no kernels for {format.name.lower()}"
 
 
 class GemmdInt4Kernel(ByGemmd, MPLinearKernel):
@@ -57,7 +51,7 @@ class GemmdInt4Kernel(ByGemmd, MPLinearKernel):
             return False, f"gemmd has groups of 32, 64, 128 or a row, not of {c.group_size}"
         if k % 8 != 0 or c.act_type not in (torch.float16, torch.bfloat16):
             return False, f"gemmd has scales of float16 and bfloat16, and K by 8, not {c.act_type} and {k}"
-        refusal = _refusal("int4", os.getpid())
+        refusal = _refusal(Format.INT4, os.getpid())
         return refusal is None, refusal
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
@@ -80,7 +74,7 @@ class GemmdInt4Kernel(ByGemmd, MPLinearKernel):
 class GemmdMxfp4Kernel(ByGemmd, MxFp4LinearKernel):
     @classmethod
     def can_implement(cls, c: MxFp4LinearLayerConfig) -> Answer:
-        refusal = _refusal("mxfp4", os.getpid())
+        refusal = _refusal(Format.MXFP4, os.getpid())
         return refusal is None, refusal
 
     def process_weights_after_loading(self, layer: torch.nn.Module) -> None:

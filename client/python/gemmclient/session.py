@@ -377,6 +377,13 @@ class Session(Tuning):
             core.check(lib.gemmd_daemon_status(core.session, info))
         return daemon_info(info)
 
+    def formats(self, device: int = 0) -> List[Format]:
+        """Of weights that the device's backend has kernels for."""
+        bits = ffi.new("uint32_t *")
+        with self._core as core:
+            core.check(lib.gemmd_device_formats(core.session, device, bits))
+        return [one for one in Format if bits[0] >> one & 1]
+
 
 def connect(address: Optional[str] = None, **options) -> Session:
     """A session; see Session for address and options."""

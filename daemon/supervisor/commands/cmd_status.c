@@ -39,7 +39,8 @@ static void describe_device(struct supervisor *supervisor, const struct worker *
                                         .rows = totals.rows,
                                         .failures = totals.failures,
                                         .device_ns = totals.device_ns,
-                                        .products = totals.products};
+                                        .products = totals.products,
+                                        .formats = worker->ready.formats};
   if (!worker_usable(worker)) {
     uint64_t now = uv_now(worker->loop);
     out->down_ms = now > worker->down_ms ? now - worker->down_ms : 1;

@@ -34,9 +34,24 @@ static int64_t rows_of(const struct gemm_weight *weight) {
  */
 enum { TILES_ROWS_LEAST = 128 };
 
+enum {
+  LINE_BYTES = 128,
+  LINES_LEAST = 16, /* in rows that end with one: it is a sixteenth of them, or less */
+};
+
+static uint64_t element_bytes(const struct gemm_weight *weight) {
+  return gemm_is_wide(weight->format) ? 2 : 1;
+}
+
+static uint32_t rows_choose(const struct gemm_weight *weight) {
+  bool padded = weight->k % GEMM_ALIGN != 0 && weight->scale != GEMM_SCALE_BLOCK,
+       long_rows = (uint64_t)weight->k * element_bytes(weight) >= LINES_LEAST * LINE_BYTES;
+  return padded && long_rows ? LAYOUT_LINES : LAYOUT_ROWS;
+}
+
 uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool places) {
   if (!gemm_is_packed(weight->format))
-    return LAYOUT_ROWS;
+    return rows_choose(weight);
   if (!gemm_is_int2(weight->format)) {
     bool hopper = capability == 90 && weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
     if (weight->format == GEMM_FORMAT_INT4A8)
@@ -63,7 +78,7 @@ bool layout_is_tiled(const struct layout *layout) {
 
 static bool stored_by(const struct gemm_weight *weight, uint32_t layout) {
   if (!gemm_is_packed(weight->format))
-    return layout == LAYOUT_ROWS;
+    return layout == LAYOUT_ROWS || layout == LAYOUT_LINES;
   if (!gemm_is_int2(weight->format))
     return layout == LAYOUT_CODES4 ||
            layout == (weight->format == GEMM_FORMAT_INT4A8 ? LAYOUT_TILES4A8 : LAYOUT_TILES4);
@@ -95,7 +110,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, layout == LAYOUT_TILES4 ? GEMM_GROUP : 2 * GEMM_GROUP);
     out->codes_bytes =
         (uint64_t)(out->n / INT4_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
-  } else if (layout != LAYOUT_ROWS) {
+  } else if (layout == LAYOUT_CODES2 || layout == LAYOUT_CODES4) {
     out->n = rows_of(weight);
     out->k = (int64_t)canonical->row_bytes * 8 / gemm_format_facts(weight->format)->bits;
     out->row_bytes = canonical->row_bytes;
@@ -107,9 +122,9 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
       out->scales_bytes = canonical->zeros_offset + canonical->zeros_bytes - canonical->scales_offset;
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
-    uint64_t element = gemm_is_wide(weight->format) ? 2 : 1;
+    uint64_t element = element_bytes(weight), align = layout == LAYOUT_LINES ? LINE_BYTES / element : GEMM_ALIGN;
     out->n = (int64_t)gemm_round_up((uint64_t)rows_of(weight), GEMM_ALIGN);
-    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : GEMM_ALIGN);
+    out->k = (int64_t)gemm_round_up((uint64_t)weight->k, block ? GEMM_GROUP : align);
     /* Dimensions are at most 2^24: no product of two and an element overflows. */
     out->row_bytes = (uint64_t)out->k * element;
     out->codes_bytes = (uint64_t)out->n * out->row_bytes;

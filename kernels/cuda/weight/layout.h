@@ -5,6 +5,8 @@
  *       padded row (a single scale is repeated), or for BLOCK one row for each 128 rows of W, padded to a multiple
  *       of 4 scales.
  *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
+ *   LAYOUT_LINES (the same, of long rows that would be padded anyway)  rows of whole lines of memory, 128 bytes: else
+ *       what is copied of a row at a time touches two of them.
  *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
@@ -16,15 +18,16 @@
 #include "../../../proto/gemm.h"
 
 /* A number is never given to another order, since weights outlive the program: 0x4303 was of tiles in one half,
- * 0x4305 of codes in the order of a dense operand. */
+ * 0x4305 of codes in the order of a dense operand, 0x4308 had MXFP4's codes in another order. */
 enum {
   LAYOUT_ROWS = 0x4301,
   LAYOUT_CODES2 = 0x4302,
   LAYOUT_TILES2A8 = 0x4304,
   LAYOUT_TILES2 = 0x4306,
   LAYOUT_CODES4 = 0x4307,
-  LAYOUT_TILES4 = 0x4308,
   LAYOUT_TILES4A8 = 0x4309,
+  LAYOUT_LINES = 0x430a,
+  LAYOUT_TILES4 = 0x430b,
 };
 
 struct layout {

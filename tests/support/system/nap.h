@@ -10,4 +10,9 @@ static inline void nap_shortly(void) {
   nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
+/* 2 ms: for what takes a second and more. */
+static inline void nap_longer(void) {
+  nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+}
+
 #endif

@@ -47,6 +47,14 @@ void device_import(struct device *device, int slab_fd, uint64_t slab_bytes);
 /* Closes all but slab_fd. */
 void device_close(struct device *device);
 
+/* Of combinations of formats, sizes and types one in so many is asked for: a sanitizer's run looks for what a path does
+ * wrong, and each format, size and type is in some; all are asked for in the run without. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { DEVICE_EVERY = 3 };
+#else
+enum { DEVICE_EVERY = 1 };
+#endif
+
 /* How many of oracle_kinds the backend takes: the first so many. */
 int device_kinds(const struct backend_ops *ops);
 

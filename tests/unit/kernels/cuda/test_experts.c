@@ -179,17 +179,19 @@ static void test_grouped_int2_has_room(void **state) {
       struct grouped_int2_plan plan;
       int rows = grouped_int2_rows(splits, k);
       assert_true(rows >= 1);
-      assert_true(grouped_int2_plan_for(rows, 1, splits, k, &plan));
-      for (int blocks = 2; blocks <= GROUPED_INT2_WARPS; blocks *= 2) {
-        struct grouped_int2_plan wide;
-        assert_true(grouped_int2_plan_for(rows, blocks, splits, k, &wide));
-        assert_int_equal(wide.shared_bytes, plan.shared_bytes);
-      }
+      assert_true(grouped_int2_plan_for(rows, splits, k, &plan));
       assert_true(plan.shared_bytes <= SHARED_MOST);
       assert_true(plan.stages >= GROUPED_INT2_STAGES_LEAST);
       assert_true(plan.columns <= GROUPED_INT2_COLUMNS);
       assert_true(plan.multipliers >= plan.groups);
     }
+  struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, 4096);
+  problem.x_type = problem.y_type = GEMM_BF16;
+  problem.experts = 128;
+  for (int64_t pairs = 1; pairs <= 1024; pairs *= 2) {
+    problem.m = pairs;
+    assert_int_equal(grouped_int2_rows_for(&problem), pairs <= 128 ? 4 : 8);
+  }
   assert_false(grouped_int2_fits(3072, 1 << 20));
   assert_false(grouped_int2_fits(3100, 4096));
 }

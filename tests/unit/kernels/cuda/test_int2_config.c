@@ -187,8 +187,8 @@ static void test_int2_many_plans(void **state) {
     struct int2_many_plan plan;
     assert_true(int2_many_plan_for(&config, x_type, m, n, k, SMS, &plan));
     assert_in_range(plan.blocks, 1, SMS);
-    int64_t rows = 64 * INT2_MANY_GROUPS(config.columns, x_type == GEMM_F16),
-            tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    int64_t rows = config.rows, tiles = (int64_t)plan.w_tiles * plan.x_tiles;
+    assert_true(int2_many_has(x_type, config.columns, config.rows));
     assert_in_range(plan.w_tiles * rows - n, 0, rows - 1);
     assert_in_range(plan.x_tiles * (int64_t)config.columns - m, 0, config.columns - 1);
     int64_t unit = x_type == GEMM_INT8 ? 256 : 128;
@@ -208,17 +208,19 @@ static void test_int2_many_plans(void **state) {
     assert_true((uint64_t)(plan.blocks * config.columns * rows * 4) <= int2_many_sums_bytes(SMS));
   }
   struct int2_many_plan plan;
-  struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8};
+  struct int2_many_config config = {.columns = 64, .split_k = 4, .group = 8, .rows = 256};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 3 * 128, SMS, &plan)); /* a block without K */
   assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 3 * 256, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_F16, 128, 8192, 8192, SMS,
                                   &plan)); /* more blocks than the device has room for */
-  config = (struct int2_many_config){.columns = 40, .group = 8};
+  config = (struct int2_many_config){.columns = 40, .group = 8, .rows = 256};
   assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel */
   config.columns = 16;
   assert_true(int2_many_plan_for(&config, GEMM_BF16, 64, 8192, 8192, SMS, &plan));
   assert_false(int2_many_plan_for(&config, GEMM_INT8, 64, 8192, 8192, SMS, &plan));
-  config.columns = 64;
+  config.columns = 64, config.rows = 128;
+  assert_false(int2_many_plan_for(&config, GEMM_F16, 64, 8192, 8192, SMS, &plan)); /* no such kernel either */
+  config.rows = 256;
   assert_false(int2_many_plan_for(&config, GEMM_F16, 16384, (int64_t)1 << 24, 32768, SMS, &plan)); /* too many units */
 }
 
@@ -263,19 +265,24 @@ static void test_int2a8_plans(void **state) {
 /* Memory holds what the plan says, and a block has a multiprocessor by itself. */
 static void check_int4_few(const struct int4_few_way *way, const struct int4_form *form) {
   const struct int4_few_plan *plan = &way->plan;
-  int longest = ((int)plan->cut.tiles + way->config.split_k - 1) / way->config.split_k, columns = way->config.columns;
-  check_cut(&plan->cut, INT4_FEW_WARPS);
-  assert_true(plan->x_bytes >= columns * (longest * 256 + INT4_FEW_X_PAD));
+  int split = way->config.split_k, longest = ((int)plan->stages + split - 1) / split, columns = way->config.columns;
+  int sums = 2 * INT4_FEW_TOGETHER * columns * INT4_FEW_PITCH * 4;
+  if (split > 1)
+    sums += (int)plan->blocks * columns * INT4_FEW_ROWS * 4;
+  assert_int_equal(plan->stages, (plan->tiles + INT4_FEW_TOGETHER - 1) / INT4_FEW_TOGETHER);
+  assert_true(split == 1 << plan->split_log2 && split <= (int)plan->stages);
+  assert_int_equal(plan->clusters, (plan->row_blocks + plan->blocks - 1) / plan->blocks);
+  assert_true(plan->x_bytes >= columns * (longest * INT4_FEW_TOGETHER * 256 + INT4_FEW_X_PAD));
   assert_int_equal(plan->ring_bytes % int4_few_stage_bytes(form), 0);
   assert_in_range(plan->ring_bytes / int4_few_stage_bytes(form), INT4_FEW_STAGES_LEAST, INT4_FEW_STAGES_MOST);
-  assert_true(plan->shared_bytes >= plan->x_bytes + plan->ring_bytes + (int)plan->cut.slots * columns * 36 * 4);
-  assert_in_range(plan->shared_bytes, 114 * 1024, 223 * 1024);
+  assert_true(plan->shared_bytes >= plan->x_bytes + plan->ring_bytes + sums);
+  assert_in_range(plan->shared_bytes, 114 * 1024, 226 * 1024);
 }
 
 static void test_int4_few_plans(void **state) {
   (void)state;
   static const int64_t ns[] = {1, 64, 65, 1000, 4096, 8192, 10240, 57344, 262144};
-  static const int64_t ks[] = {1, 128, 129, 3584, 4096, 8192, 28672, INT4_FEW_K_MOST};
+  static const int64_t ks[] = {1, 128, 129, 4096, 8192, 28672, 32768, INT4_FEW_K_MOST};
   static const enum gemm_scale scales[] = {GEMM_SCALE_ROW, GEMM_SCALE_GROUP64_ZEROS, GEMM_SCALE_GROUP32_BF16_ZEROS};
   for (size_t i = 0; i < 9 * 8 * 3; i++) {
     const struct int4_form form = int4_form_of(GEMM_FORMAT_INT4, scales[i % 3]);
@@ -286,7 +293,7 @@ static void test_int4_few_plans(void **state) {
         check_int4_few(&ways[way], &form);
     assert_int_equal(int4_few_columns(ways, GEMM_F16, 5), 8);
     assert_int_equal(int4_few_columns(ways, GEMM_F32, 3), 8);
-    assert_int_equal(int4_few_columns(ways, GEMM_BF16, 1000), 16);
+    assert_int_equal(int4_few_columns(ways, GEMM_BF16, 1000), ks[i / 3 % 8] > 32768 ? 8 : 16);
   }
   const struct int4_form mxfp4 = int4_form_of(GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32);
   struct int4_few_way ways[INT4_FEW_WAYS];
@@ -294,11 +301,11 @@ static void test_int4_few_plans(void **state) {
   assert_int_equal(int4_few_columns(ways, GEMM_BF16, 32), 16);
   assert_false(int4_few_ways_find(&mxfp4, 8192, INT4_FEW_K_MOST + 1, SMS, ways));
   struct int4_few_plan plan;
-  struct int4_few_config config = {.columns = 1, .split_k = 4, .rows = 32};
+  struct int4_few_config config = {.columns = 1, .split_k = 4, .rows = 64};
   assert_false(int4_few_plan_for(&config, &mxfp4, 8192, 3 * 128, &plan)); /* a block without K */
   config.split_k = 3;
   assert_false(int4_few_plan_for(&config, &mxfp4, 8192, 8192, &plan)); /* no power of two */
-  config = (struct int4_few_config){.columns = 16, .split_k = 1, .rows = 32};
+  config = (struct int4_few_config){.columns = 16, .split_k = 1, .rows = 64};
   assert_false(int4_few_plan_for(&config, &mxfp4, 8192, 8192, &plan)); /* x does not fit */
 }
 

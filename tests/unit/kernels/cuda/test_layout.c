@@ -100,6 +100,8 @@ static void test_layout_reads(void **state) {
       {{.n = 33, .k = 130, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW}, LAYOUT_ROWS},
       {{.n = 150, .k = 300, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK}, LAYOUT_ROWS},
       {{.n = 5, .k = 7, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE}, LAYOUT_ROWS},
+      {{.n = 33, .k = 130, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW}, LAYOUT_LINES},
+      {{.n = 9, .k = 70, .experts = 2, .format = GEMM_FORMAT_BF16, .scale = GEMM_SCALE_NONE}, LAYOUT_LINES},
       {{.n = 5, .k = 260, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP}, LAYOUT_CODES2},
       {{.n = 130, .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP}, LAYOUT_TILES2},
       {{.n = 128, .k = 256, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2},
@@ -274,6 +276,25 @@ static void test_layout_chosen(void **state) {
   assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);
   assert_int_equal(layout_choose(&fp8, 90, false), LAYOUT_ROWS);
   assert_int_equal(layout_compute(&fp8, LAYOUT_TILES2, &layout, &error), STATUS_UNSUPPORTED);
+  /* Long rows that are padded are, to whole lines; what came as it is stored still does. */
+  const struct {
+    enum gemm_format format;
+    enum gemm_scale scale;
+    int64_t k, k_padded;
+    uint32_t layout;
+  } rows[] = {{GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 4097, 4224, LAYOUT_LINES},
+              {GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2049, 2176, LAYOUT_LINES},
+              {GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2047, 2048, LAYOUT_ROWS},
+              {GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 4112, 4112, LAYOUT_ROWS},
+              {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 4097, 4224, LAYOUT_ROWS},
+              {GEMM_FORMAT_F16, GEMM_SCALE_NONE, 1025, 1088, LAYOUT_LINES},
+              {GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1009, 1024, LAYOUT_ROWS}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    fp8 = (struct gemm_weight){.n = 128, .k = rows[i].k, .format = rows[i].format, .scale = rows[i].scale};
+    assert_int_equal(layout_choose(&fp8, 90, true), rows[i].layout);
+    assert_int_equal(layout_compute(&fp8, rows[i].layout, &layout, &error), STATUS_OK);
+    assert_int_equal(layout.k, rows[i].k_padded);
+  }
 }
 
 static void test_staging_holds(void **state) {

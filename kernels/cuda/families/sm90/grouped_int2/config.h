@@ -2,12 +2,12 @@
  * on a warp's sparse matrix instruction as int2_few/kernel.cuh has it: W is not
  * unpacked.
  *
- * Blocks stay, each with a run of pieces that follow each other: up to eight
- * blocks of 64 rows of an expert's W by a tile of up to eight rows of x, of
- * which warps beside make what the instruction takes, and which stays in shared
- * memory from piece to piece. Each of a piece's blocks of
- * rows has as many of eight warps, which share its K; sums are added in one
- * order. */
+ * Blocks stay, each with an equal share of all blocks of 64 rows of W of all
+ * tiles of up to eight rows of x, of which warps beside make what the
+ * instruction takes. A share's W, tiles of 128 of K of a block of rows, one
+ * behind the other, is cut into equal runs for eight warps: first whole blocks
+ * of rows, which end together, then parts of those that are left, whose sums
+ * are added up in the order of K. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
 
@@ -32,7 +32,6 @@ enum {
 /* How a launch is laid out in shared memory. */
 struct grouped_int2_plan {
   int rows, columns;       /* of x in a tile at most, and columns of the instruction */
-  int blocks;              /* of 64 rows of W a piece: 1, 2, 4, 8 */
   int groups, multipliers; /* of 128 of K; those that a row of multipliers has
                               room for */
   int x_bytes, multiplier_bytes, sums_bytes;
@@ -44,11 +43,11 @@ struct grouped_int2_plan {
  * that reads it. Pure. */
 bool grouped_int2_fits(int64_t n, int64_t k);
 /* False where there is no room for three stages. Pure. */
-bool grouped_int2_plan_for(int rows, int blocks, bool splits, int64_t k, struct grouped_int2_plan *out);
-/* Blocks of rows of a piece that measurements hold for the fastest. Pure. */
-int grouped_int2_blocks(void);
+bool grouped_int2_plan_for(int rows, bool splits, int64_t k, struct grouped_int2_plan *out);
 /* Rows of x in a tile, as many as there is room for. Pure. */
 int grouped_int2_rows(bool splits, int64_t k);
+/* As many as measurements hold for the fastest where ids are drawn evenly. Pure. */
+int grouped_int2_rows_for(const struct kernel_problem *problem);
 bool grouped_int2_takes(const struct kernel_problem *problem);
 double grouped_int2_us(const struct kernel_problem *problem);
 /* Tiles of up to so many rows of x, where ids are drawn evenly. Pure. */

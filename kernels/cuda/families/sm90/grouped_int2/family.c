@@ -5,12 +5,12 @@
 
 const struct variant_family grouped_int2_family = {
     .name = "grouped_int2",
-    .count = 2,
-    .parameters = {{"rows", "rows of x in a tile", 1, 8, 1, 8}, {"blocks", "of 64 rows of W a piece", 1, 8, 1, 1}},
+    .count = 1,
+    .parameters = {{"rows", "rows of x in a tile", 1, 8, 1, 8}},
 };
 
-static struct variant variant_of(int rows, int blocks) {
-  return (struct variant){.family = &grouped_int2_family, .values = {rows, blocks}};
+static struct variant variant_of(int rows) {
+  return (struct variant){.family = &grouped_int2_family, .values = {rows}};
 }
 
 static bool splits_of(const struct kernel_problem *problem) {
@@ -20,7 +20,7 @@ static bool splits_of(const struct kernel_problem *problem) {
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
   if (!grouped_int2_takes(problem))
     return false;
-  *out = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
+  *out = variant_of(grouped_int2_rows_for(problem));
   *us = grouped_int2_us(problem);
   return true;
 }
@@ -31,9 +31,8 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
   (void)all;
   if (!grouped_int2_takes(problem))
     return count;
-  for (int rows = grouped_int2_rows(splits_of(problem), problem->k); rows > 0; rows /= 2)
-    for (int blocks = 1; blocks <= GROUPED_INT2_WARPS && count < most; blocks *= 2)
-      out[count++] = variant_of(rows, blocks);
+  for (int rows = grouped_int2_rows(splits_of(problem), problem->k); rows > 0 && count < most; rows /= 2)
+    out[count++] = variant_of(rows);
   return count;
 }
 
@@ -45,10 +44,10 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_int2 takes experts of INT2 in tiles, on "
                      "compute capability 9.0");
-  if (grouped_int2_plan_for(variant->values[0], variant->values[1], splits_of(problem), problem->k, &plan))
+  if (grouped_int2_plan_for(variant->values[0], splits_of(problem), problem->k, &plan))
     return STATUS_OK;
   if (nearest)
-    *nearest = variant_of(grouped_int2_rows(splits_of(problem), problem->k), grouped_int2_blocks());
+    *nearest = variant_of(grouped_int2_rows_for(problem));
   return error_set(error, STATUS_UNSUPPORTED, "so many rows of x do not fit into shared memory");
 }
 
@@ -62,9 +61,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   const struct backend_weight *weight = call->weight;
   struct grouped_int2_plan plan;
   bool splits = splits_of(&problem);
-  int blocks = variant->values[1];
-  if (!grouped_int2_takes(&problem) ||
-      !grouped_int2_plan_for(call->groups->tile_rows, blocks, splits, problem.k, &plan))
+  (void)variant;
+  if (!grouped_int2_takes(&problem) || !grouped_int2_plan_for(call->groups->tile_rows, splits, problem.k, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   struct grouped_int2_product product = {
       .pairs = call->m,

@@ -7,29 +7,49 @@
 
 namespace grouped_int2 {
 
-// ---- copies of W, by a lane of each of some warps, which share the blocks of rows
+// ---- copies of W, by some warps, a lane of which asks for them
 
-__device__ inline void supply_w(const work &w, const places &to, int copier) {
+__device__ inline void supply_w(const work &w, const places &to, int copier, int lane) {
   cursor at(w.plan.stages);
   const uint64_t policy = ptx::policy_evict_first();
   ptx::wait_for_previous_grid();
 #pragma unroll 1
   for (run list(w); list.left > 0;) {
     const piece p = list.now();
-    const int64_t block = static_cast<int64_t>(w.product.route.tiles[list.tile].expert) * w.row_blocks + p.first;
+    const int64_t block = static_cast<int64_t>(list.tile_of_x(w).expert) * w.row_blocks + p.first;
     const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + block * w.plan.groups * INT2_TILE_BYTES;
-    const int mine = (p.blocks - copier + copiers - 1) / copiers; // blocks
+    list.advance(p.blocks);
+    if (lane > 0)
+      continue;
+    constexpr int each = warps / copiers;
+    const uint8_t *of[each]; // warps
+#pragma unroll
+    for (int i = 0; i < each; i++)
+      of[i] = from + static_cast<int64_t>(p.begin(copier * each + i)) * INT2_TILE_BYTES;
+    const int rounds = p.rounds(), whole = p.rounds_of_all();
 #pragma unroll 1
-    for (int group = 0; group < w.plan.groups; group += p.parts, at.advance()) {
-      const uint32_t bytes = min(p.parts, w.plan.groups - group) * INT2_TILE_BYTES, full = to.full(at.stage);
+    for (int round = 0; round < rounds; round++, at.advance()) {
+      const uint32_t full = to.full(at.stage),
+                     ring = to.ring + at.stage * stage_bytes + copier * each * INT2_TILE_BYTES;
+      unsigned goes = (1 << each) - 1;
+      if (round >= whole) { // the last may be without some warps
+        goes = 0;
+#pragma unroll
+        for (int i = 0; i < each; i++)
+          goes |= (p.begin(copier * each + i) + round < p.begin(copier * each + i + 1)) << i;
+      }
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-      ptx::barrier_expect(full, mine * bytes);
-      for (int b = copier; b < p.blocks; b += copiers)
-        ptx::copy_bulk(to.ring + at.stage * stage_bytes + b * p.parts * INT2_TILE_BYTES,
-                       from + static_cast<int64_t>(b * w.plan.groups + group) * INT2_TILE_BYTES, bytes, full, policy);
+      ptx::barrier_expect(full, __popc(goes) * INT2_TILE_BYTES);
+#pragma unroll
+      for (int i = 0; i < each; i++) {
+        if (goes >> i & 1)
+          ptx::copy_bulk(ring + i * INT2_TILE_BYTES, of[i], INT2_TILE_BYTES, full, policy);
+        of[i] += INT2_TILE_BYTES;
+      }
     }
-    list.skip(p.blocks);
   }
+  if (lane > 0)
+    return;
   // An empty stage behind the last, so that nobody has to know which is the last.
   ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
   ptx::barrier_arrive(to.full(at.stage));
@@ -163,7 +183,7 @@ __device__ inline void multiply_tile(warp_state &s, const places &from, const op
 
 // ---- sums to y
 
-// A warp's of a block of rows, for others to add up; zeros afterwards.
+// A warp's of a block of rows; zeros afterwards.
 template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4], float *to, int rows, int lane) {
   const int row = kSplits ? lane % 4 : lane % 4 * 2;
   float *const at = to + row * pitch + lane / 4;
@@ -184,24 +204,38 @@ template <bool kSplits> __device__ inline void leave_sums(float (&sum)[units][4]
   }
 }
 
-// y of a piece from the sums of its warps, those of a block of rows from the
-// first on. `to`: of lane i, where the tile's row i of y is.
-__device__ inline void write_y(const work &w, const experts_tile &tile, const piece &of, const float *sums, int to) {
+// Where a warp leaves sums of a block of rows that it has not all of: of its first one of the piece, or of its last.
+__device__ inline float *slot_of(const work &w, float *sums, int warp, bool first) {
+  return sums + (2 * warp + !first) * w.plan.rows * pitch;
+}
+
+// y of the block of rows that this warp begins and others end, if there is one: sums in the order of K. `to`: of lane
+// i, where the tile's row i of y is.
+__device__ inline void write_shared(const work &w, const experts_tile &tile, const piece &of, float *sums, int to,
+                                    int warp, int lane) {
   const grouped_int2_product &p = w.product;
-  const int warp_floats = w.plan.rows * pitch;
-  // A warp has half of a row of a block: all of its lanes take as many turns.
-  for (int i = threadIdx.x / 32; i < 2 * of.blocks * tile.rows; i += warps) {
-    const int block = i / (2 * tile.rows), row = (i - block * 2 * tile.rows) / 2,
-              column = i % 2 * 32 + static_cast<int>(threadIdx.x % 32);
-    const float *from = sums + block * of.parts * warp_floats + row * pitch + column;
-    float sum = *from;
+  // The block of the next warp's first tile, if this one has its first.
+  const int block = of.block(warp + 1), begin = block * of.groups, end = begin + of.groups;
+  if (warp + 1 == warps || of.begins_block(warp + 1) || of.begin(warp) > begin || of.begin(warp) == of.begin(warp + 1))
+    return;
+  const int64_t n = (of.first + block) * INT2_BLOCK_ROWS + lane;
 #pragma unroll 1
-    for (int part = 1; part < of.parts; part++)
-      sum += *(from += warp_floats);
-    const int64_t n = (of.first + block) * INT2_BLOCK_ROWS + column;
-    const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n, p.bias_type) : 0.0f;
+  for (int row = 0; row < tile.rows; row++) {
+    float sum[2] = {};
+#pragma unroll 1
+    for (int other = warp; other < warps && of.begin(other) < end; other++) {
+      const float *const from = slot_of(w, sums, other, of.block(other) == block) + row * pitch + lane;
+      const bool any = of.begin(other) < of.begin(other + 1);
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        sum[i] += any ? from[32 * i] : 0.0f;
+    }
     const int64_t row_of_y = __shfl_sync(0xffffffffu, to, row);
-    number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n, p.y_type, sum + bias);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float bias = p.bias ? number_load_as(p.bias, tile.expert * p.n + n + 32 * i, p.bias_type) : 0.0f;
+      number_store_as(static_cast<uint8_t *>(p.y) + row_of_y * p.y_stride, n + 32 * i, p.y_type, sum[i] + bias);
+    }
   }
 }
 
@@ -245,9 +279,9 @@ struct tile_of_x {
 
   __device__ explicit tile_of_x(const work &w) : place(w, -1, 0) {}
   // The next one, once it has come.
-  __device__ void take(const work &w, const places &from, bool splits, int which, int lane) {
+  __device__ void take(const work &w, const places &from, bool splits, const run &list, int lane) {
     const grouped_int2_product &p = w.product;
-    tile = p.route.tiles[which];
+    tile = list.tile_of_x(w);
     place = x_place(w, place.number + 1, tile.rows);
     by = multiplier_place(w, from, place.row, tile.rows, lane);
     const int sorted = tile.first + min(lane, tile.rows - 1);
@@ -257,21 +291,32 @@ struct tile_of_x {
   }
 };
 
-// The tiles of a piece that are this warp's: of its block of rows every so many-th, one a stage. `after`: the group of
-// K that it has first of the next piece.
+// The tiles of W of a piece that are this warp's, one a stage. A block of rows that begins and ends here is written;
+// what the warp has of others is left for write_shared.
 template <bool kSplits, bool kMultiplied>
 __device__ inline void multiply_piece(const work &w, warp_state &s, const places &from, const operand_place &x,
-                                      const tile_of_x &t, const uint32_t (&a)[4], const piece &p, int after,
-                                      float *sums, int warp, int lane) {
-  const int groups = w.plan.groups, first = warp % p.parts, last = groups - 1;
-  const bool mine = warp / p.parts < p.blocks;
+                                      const tile_of_x &t, const uint32_t (&a)[4], const piece &p, float *sums, int warp,
+                                      int lane) {
+  const int first = p.begin(warp), count = p.begin(warp + 1) - first, rounds = p.rounds();
+  const int first_block = p.block(warp);
+  int block = first_block, group = first - block * p.groups;
+  bool whole = group == 0;
 #pragma unroll 1
-  for (int group = first; group - first < groups; group += p.parts) {
-    const int then = group - first + p.parts < groups ? group + p.parts : after;
-    multiply_tile<kMultiplied>(s, from, x, t.by, a, min(group, last), min(then, last), mine && group < groups, warp,
-                               lane);
+  for (int round = 0; round < rounds; round++) {
+    const bool mine = round < count;
+    const int next = group + 1 < p.groups ? group + 1 : 0;
+    multiply_tile<kMultiplied>(s, from, x, t.by, a, group, next, mine, warp, lane);
+    group = next;
+    if (!mine || (next > 0 && round + 1 < count))
+      continue;
+    whole &= next == 0;
+    float *const to = slot_of(w, sums, warp, block == first_block && !whole);
+    leave_sums<kSplits>(s.sum, to, t.tile.rows, lane);
+    if (whole)
+      write_own(w, t.tile, p.first + block, to, t.to, lane);
+    block++;
+    whole = true;
   }
-  leave_sums<kSplits>(s.sum, sums + warp * w.plan.rows * pitch, t.tile.rows, lane);
 }
 
 template <bool kSplits> __device__ inline void consume(const work &w, const places &from, float *sums) {
@@ -282,42 +327,33 @@ template <bool kSplits> __device__ inline void consume(const work &w, const plac
     a[i] = ptx::held(0x4000bc00); // f16 -1 and 2
   ptx::wait_for_previous_grid();
   const uint32_t column_bytes = w.plan.groups * GROUPED_INT2_X_BYTES;
+  const int columns = w.plan.columns / w.plan.rows;
   warp_state s(w.plan.stages);
   tile_of_x t(w);
-  bool fresh = true;
-  int turn = 0;
   run list(w);
-  piece p = list.now();
+  bool fresh = true; // the tile of x
   if (list.left > 0)
     s.take(from, warp, lane);
 #pragma unroll 1
   while (list.left > 0) {
+    const piece p = list.now();
     if (fresh)
-      t.take(w, from, kSplits, list.tile, lane);
-    const int columns = w.plan.columns / w.plan.rows;
+      t.take(w, from, kSplits, list, lane);
     const operand_place x(from.x + t.place.row * columns * column_bytes, column_bytes, columns * t.tile.rows,
                           kSplits ? lane / 4 : t.tile.first + lane / 4, lane);
-    if (fresh)
-      s.load_ahead(x, min(warp % p.parts, w.plan.groups - 1) * GROUPED_INT2_X_BYTES);
-    float *const here = sums + turn * (w.plan.sums_bytes / 8);
-    const piece of = p;
-    const experts_tile tile = t.tile;
-    fresh = list.skip(p.blocks);
-    p = list.now();
+    s.load_ahead(x, (p.begin(warp) - p.block(warp) * p.groups) * GROUPED_INT2_X_BYTES);
+    fresh = list.advance(p.blocks);
     if (t.unusual)
-      multiply_piece<kSplits, true>(w, s, from, x, t, a, of, warp % p.parts, here, warp, lane);
+      multiply_piece<kSplits, true>(w, s, from, x, t, a, p, sums, warp, lane);
     else
-      multiply_piece<kSplits, false>(w, s, from, x, t, a, of, warp % p.parts, here, warp, lane);
+      multiply_piece<kSplits, false>(w, s, from, x, t, a, p, sums, warp, lane);
     if (fresh && lane == 0)
       ptx::barrier_arrive(from.x_empty(t.place.turn()));
-    if (of.parts == 1) {
-      if (warp < of.blocks)
-        write_own(w, tile, of.first + warp, here + warp * w.plan.rows * pitch, t.to, lane);
+    if (p.blocks % warps == 0) // each block of rows is one warp's
       continue;
-    }
     ptx::named_barrier_sync(piece_barrier, consumers);
-    write_y(w, tile, of, here, t.to);
-    turn ^= 1;
+    write_shared(w, t.tile, p, sums, t.to, warp, lane);
+    ptx::named_barrier_sync(piece_barrier, consumers); // before sums of the next piece are left there
   }
 }
 
@@ -343,8 +379,8 @@ __global__ void __launch_bounds__(threads, 1) multiply(const __grid_constant__ w
     consume<kSplits>(w, at, reinterpret_cast<float *>(raw + (at.sums - at.x)));
   else if (warp >= warps + copiers)
     make_tiles<X, kSplits>(w, at, warp - warps - copiers, lane);
-  else if (lane == 0)
-    supply_w(w, at, warp - warps);
+  else
+    supply_w(w, at, warp - warps, lane);
 }
 
 } // namespace grouped_int2

@@ -49,8 +49,8 @@ __device__ inline void make_tiles(const work &w, const places &to, int warp, int
   bool large = false; // the tile before
   int number = 0;
 #pragma unroll 1
-  for (run list(w); list.left > 0; list.skip(min(list.left, list.row_blocks - list.block)), number++) {
-    const experts_tile tile = w.product.route.tiles[list.tile];
+  for (run list(w); list.left > 0; list.advance(min(list.left, list.row_blocks - list.block)), number++) {
+    const experts_tile tile = list.tile_of_x(w);
     const x_place place(w, number, tile.rows);
     ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
     if (number > 0 && (large || place.large))

@@ -23,41 +23,43 @@ struct work {
   int row_blocks; // of 64 rows of an expert's W
 };
 
-// A piece: so many blocks of rows of a tile's W. Each has as many of the warps, which share its K; without whole rows
-// of warps some are left over.
+// Blocks of rows of W, one after another, of one tile of x: their tiles of W lie one behind the other, and each warp
+// has as many of these as the others, or one more.
 struct piece {
-  int first, blocks, parts; // the first block; warps that a block has
+  int first, blocks, groups; // the first block; groups of K
+
+  // The first tile of W of a warp, counted from the piece's first; of all of them together: the end.
+  __device__ int begin(int warp) const {
+    return blocks * groups * warp / warps;
+  }
+  // The block of rows that this is in: begin(warp) / groups.
+  __device__ int block(int warp) const {
+    return blocks * warp / warps;
+  }
+  __device__ bool begins_block(int warp) const {
+    return begin(warp) == block(warp) * groups;
+  }
+  // Tiles of W that each warp has, and that the warp with the most of them has.
+  __device__ int rounds_of_all() const {
+    return blocks * groups / warps;
+  }
+  __device__ int rounds() const {
+    return (blocks * groups + warps - 1) / warps;
+  }
 };
 
-// What is best taken of so many blocks of rows that are left: a power of two of them, with room for as many, or all of
-// them with room for more, whose warps are left over. In rounds, which a warp takes a tile each: what ends a piece
-// where warps share K takes three.
-__device__ inline int room_for(int left, int most, int groups) {
-  constexpr int ending = 3;
-  int room = warps;
-  while (room > left)
-    room /= 2;
-  if (room >= most || room == left)
-    return min(room, most);
-  const auto rounds = [&](int blocks) { return (groups * blocks + warps - 1) / warps + (blocks < warps ? ending : 0); };
-  int apart = 0;
-  for (int rest = left, take = room; rest > 0; rest -= take) {
-    while (take > rest)
-      take /= 2;
-    apart += rounds(take);
-  }
-  return rounds(2 * room) < apart ? 2 * room : room;
-}
-
-// A block's share of all tiles' blocks of rows, in their order, as even as it can be, cut into pieces: large ones, for
-// each begins and ends by itself, and smaller ones where the share or the tile ends.
+// A block's share of all tiles' blocks of rows, in their order, as even as it can be: of each tile of x a piece of so
+// many that warps have whole ones, which end together, and one of the rest. By whole warps.
 struct run {
   int tile, block, left; // tile: of the route; block: of rows, of the tile
-  int row_blocks, most, groups;
+  int row_blocks, groups;
+  experts_tile early; // of lane i: the route's tile i, asked for before anybody knows how many there are
 
-  __device__ explicit run(const work &w) : row_blocks(w.row_blocks), most(w.plan.blocks), groups(w.plan.groups) {
+  __device__ explicit run(const work &w) : row_blocks(w.row_blocks), groups(w.plan.groups) {
     const experts_route &route = w.product.route;
+    const int lane = threadIdx.x % 32;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
+    early = route.tiles[min(lane, static_cast<int>(w.product.pairs) - 1)];
     const int64_t all = static_cast<int64_t>(tiles) * row_blocks, blocks = gridDim.x;
     const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
     tile = static_cast<int>(begin / row_blocks);
@@ -66,16 +68,20 @@ struct run {
   }
   __device__ piece now() const {
     const int here = min(left, row_blocks - block);
-    if (here <= 0)
-      return {block, 0, warps};
-    const int room = room_for(here, most, groups);
-    return {block, min(room, here), warps / room};
+    return {block, here < warps ? here : here / warps * warps, groups};
   }
-  // Goes on by so many blocks; true where the next is of another tile.
-  __device__ bool skip(int blocks) {
+  // The route's, of the piece, as far as it is of use here.
+  __device__ experts_tile tile_of_x(const work &w) const {
+    if (tile >= 32)
+      return w.product.route.tiles[tile];
+    return {__shfl_sync(0xffffffffu, early.expert, tile), __shfl_sync(0xffffffffu, early.first, tile),
+            __shfl_sync(0xffffffffu, early.rows, tile), 0};
+  }
+  // Goes on by so many blocks of rows; true where the next is of another tile.
+  __device__ bool advance(int blocks) {
     left -= blocks;
     block += blocks;
-    if (block < row_blocks)
+    if (left > 0 && block < row_blocks)
       return false;
     block = 0;
     tile++;

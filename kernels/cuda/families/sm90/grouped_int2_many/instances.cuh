@@ -18,7 +18,9 @@ instance int8_instance(int columns);
 
 template <typename X, int kColumns> inline instance instance_as() {
   constexpr bool pairs = sizeof(X) == 2 && kColumns <= GROUPED_INT2_MANY_PAIRS;
-  using shape_of = int2_many::shape<X, kColumns / 8, pairs>;
+  // 128 columns whose sums are scaled leave registers for three blocks of 64 rows of W.
+  constexpr int groups = kColumns > 64 && !std::is_same_v<X, __half> ? 3 : 4;
+  using shape_of = int2_many::shape<X, kColumns / 8, pairs, groups>;
   static_assert(1024 + sizeof(shared<shape_of>) <= 227 * 1024, "a block fits");
   return {run<shape_of>, 1024 + sizeof(shared<shape_of>), shape_of::threads, shape_of::groups};
 }

@@ -1,5 +1,4 @@
-/* How the blocks of a cluster and their groups of warps share tiles of weights, for int2_few, int2a8 and int4_few,
- * whose blocks have 32 rows where 64 stands here, and none is a half one.
+/* How the blocks of a cluster and their groups of warps share tiles of weights, for int2_few and int2a8.
  *
  * A cluster has `halves` half blocks of 64 rows of W in a row. Its rank r has tiles [tiles * r / split, tiles * (r + 1)
  * / split) of each block of rows; that block's groups share these evenly, one block of rows after the other. If

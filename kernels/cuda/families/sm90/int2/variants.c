@@ -18,12 +18,14 @@ const struct variant_family int2_few_family = {
 
 const struct variant_family int2_many_family = {
     .name = "int2_many",
-    .count = 3,
+    .count = 4,
     .parameters =
         {
             {"columns", "rows of x a tile", INT2_MANY_COLUMNS_LEAST, INT2_MANY_COLUMNS_MOST, 8, INT2_MANY_COLUMNS_MOST},
             {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
+            {"rows", "of W a tile", INT2_MANY_ROWS_LEAST, INT2_MANY_ROWS_MOST, INT2_MANY_ROWS_STEP,
+             INT2_MANY_ROWS_MOST},
         },
 };
 
@@ -53,7 +55,7 @@ bool int2_many_of(const struct variant *variant, struct int2_many_config *out) {
   if (variant == NULL || variant->family != &int2_many_family)
     return false;
   const int32_t *values = variant->values;
-  *out = (struct int2_many_config){.columns = values[0], .split_k = values[1], .group = values[2]};
+  *out = (struct int2_many_config){.columns = values[0], .split_k = values[1], .group = values[2], .rows = values[3]};
   return true;
 }
 
@@ -69,7 +71,8 @@ static struct variant variant_of_few(const struct int2_few_config *config) {
 }
 
 static struct variant variant_of_many(const struct int2_many_config *config) {
-  return (struct variant){.family = &int2_many_family, .values = {config->columns, config->split_k, config->group}};
+  return (struct variant){.family = &int2_many_family,
+                          .values = {config->columns, config->split_k, config->group, config->rows}};
 }
 
 static struct variant variant_of_int2a8(const struct int2a8_config *config) {
@@ -156,14 +159,19 @@ enum status int2_check(struct backend *backend, const struct kernel_problem *pro
   if (variant->family == &int2_few_family && !takes_few(problem))
     return error_set(error, STATUS_UNSUPPORTED, "family int2_few takes fewer rows of f16 or bf16 x than %lld",
                      (long long)problem->m);
+  /* Not named, as in older files: what there is. */
+  while (many && variant->values[3] > INT2_MANY_ROWS_LEAST &&
+         !int2_many_has(many_type(problem), variant->values[0], variant->values[3]))
+    variant->values[3] -= INT2_MANY_ROWS_STEP;
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(
       error, STATUS_UNSUPPORTED,
       many
-          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, and split_k blocks "
-            "for each tile are no more than the "
-            "device runs"
+          ? "columns is 16, 24, 32, 48, 64, 96, 104 or 128, for INT2A8 32, 48, 64, 96, 112 or 128, rows is 256, of "
+            "fewer "
+            "than 32 or more than 64 columns also fewer, and split_k blocks for each tile are no more than the device "
+            "runs"
           : "split_k is a power of two and no more than there are tiles of K, its share of x with the sums of W's rows "
             "fits into shared memory, and half a block of 64 rows wants an even number of tiles");
 }
@@ -266,6 +274,19 @@ int int2a8_list(struct backend *backend, const struct kernel_problem *problem, b
                                                                       : count;
 }
 
+/* Tiles of one size, with every split. */
+static int list_tiles(const struct kernel_problem *problem, bool all, int columns, int rows, struct variant *out,
+                      int count, int most) {
+  static const int groups[] = {8, 1, 2, 4, 16, 32};
+  for (int split_k = 0; split_k <= INT2_MANY_SPLIT_MOST; split_k++)
+    for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
+      struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i], .rows = rows};
+      struct variant variant = variant_of_many(&config);
+      count = add(problem, &variant, out, count, most);
+    }
+  return count;
+}
+
 /* Every width of tiles, wider than what holds all rows or much narrower only for `all`, with every split; which order
  * tiles go in matters little. */
 int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
@@ -274,7 +295,6 @@ int int2_many_list(struct backend *backend, const struct kernel_problem *problem
   if (!tiled_here(problem) || !takes_many(problem))
     return count;
   enum { NARROWEST = 3 /* times as narrow as the widest */ };
-  static const int groups[] = {8, 1, 2, 4, 16, 32};
   const int *columns = int2_many_columns(many_type(problem));
   int widest = 0; /* the narrowest that holds all rows */
   for (int i = 0; columns[i] > 0 && widest < problem->m; i++)
@@ -282,12 +302,9 @@ int int2_many_list(struct backend *backend, const struct kernel_problem *problem
   for (; *columns > 0; columns++) {
     if (!all && (*columns > widest || *columns >= 2 * problem->m || NARROWEST * *columns < widest))
       continue;
-    for (int split_k = 0; split_k <= int2_many_family.parameters[1].high; split_k++)
-      for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
-        struct int2_many_config config = {.columns = *columns, .split_k = split_k, .group = groups[i]};
-        struct variant variant = variant_of_many(&config);
-        count = add(problem, &variant, out, count, most);
-      }
+    for (int rows = INT2_MANY_ROWS_MOST; rows >= INT2_MANY_ROWS_LEAST; rows -= INT2_MANY_ROWS_STEP)
+      if (int2_many_has(many_type(problem), *columns, rows))
+        count = list_tiles(problem, all, *columns, rows, out, count, most);
   }
   return count;
 }

@@ -7,18 +7,60 @@
 /* Units that a block has at least, where a product is small. */
 enum { UNITS_LEAST = 4 };
 
-const int *int2_many_columns(enum gemm_type x_type) {
-  static const int of_16[] = {16, 24, 32, 48, 64, 96, 104, 128, 0}, of_int8[] = {32, 48, 64, 96, 112, 128, 0};
-  return x_type == GEMM_INT8 ? of_int8 : of_16;
+/* Tiles that there are kernels for, narrowest first, and what they take: fitted to an H200, 16 shapes' products with
+ * every size of tiles and every split, 3 to 6 % off. What it picks takes 0.2 (INT8) to 0.6 % longer than the best of
+ * these. */
+struct tile {
+  int columns, rows;
+  struct int2_many_prices prices;
+};
+
+static const struct tile of_f16[] =
+    {{16, 256, {0.32, 3.6, 0.68, 0.418, 0.224}},  {16, 192, {0.29, 2.89, 1.21, 0.208, 0.393}},
+     {16, 128, {0.243, 2.78, 1.34, 0, 0.413}},    {24, 256, {0.413, 2.74, 1.77, 0.456, 0.381}},
+     {32, 256, {0.509, 2.68, 1.97, 0.63, 0.385}}, {48, 256, {0.728, 2.24, 3.65, 1.02, 0.726}},
+     {64, 256, {0.819, 2.55, 4.13, 1.45, 0.893}}, {96, 256, {0.96, 4.11, 5.22, 2.55, 1.26}},
+     {96, 192, {0.764, 3.11, 6.34, 1.42, 1.39}},  {104, 256, {1.05, 2.62, 8.88, 1.78, 2.33}},
+     {104, 192, {0.812, 3.25, 6.7, 1.22, 2.42}},  {128, 256, {1.2, 4.05, 8.8, 2.24, 2.46}},
+     {128, 192, {0.911, 4.16, 7.44, 1.21, 3.11}}, {0}},
+                         of_bf16[] = {{16, 256, {0.32, 3.6, 0.68, 0.418, 0.224}},
+                                      {16, 192, {0.29, 2.89, 1.21, 0.208, 0.393}},
+                                      {16, 128, {0.243, 2.78, 1.34, 0, 0.413}},
+                                      {24, 256, {0.413, 2.74, 1.77, 0.456, 0.381}},
+                                      {32, 256, {0.509, 2.68, 1.97, 0.63, 0.385}},
+                                      {48, 256, {0.728, 2.24, 3.65, 1.02, 0.726}},
+                                      {64, 256, {0.819, 2.55, 4.13, 1.45, 0.893}},
+                                      {96, 192, {0.864, 2.96, 5.16, 1.91, 1.26}},
+                                      {104, 192, {0.934, 2.21, 5.19, 2.5, 1.7}},
+                                      {128, 192, {1.08, 3.1, 6.53, 2.4, 1.9}},
+                                      {0}},
+                         of_int8[] = {{32, 256, {0.79, 4.44, 2.85, 0.909, 0.836}},
+                                      {48, 256, {0.951, 4.81, 3.28, 1.38, 0.988}},
+                                      {64, 256, {1.15, 5.06, 4.56, 1.45, 1.05}},
+                                      {96, 192, {1.17, 5.37, 5.6, 1.88, 1.45}},
+                                      {112, 192, {1.37, 6.03, 6.2, 2.02, 1.44}},
+                                      {128, 192, {1.49, 6.46, 6.79, 2.01, 1.56}},
+                                      {0}};
+
+static const struct tile *tiles_of(enum gemm_type x_type) {
+  return x_type == GEMM_INT8 ? of_int8 : x_type == GEMM_F16 ? of_f16 : of_bf16;
 }
 
-/* Which of these; -1: none. */
-static int index_of(enum gemm_type x_type, int columns) {
-  const int *all = int2_many_columns(x_type);
-  for (int i = 0; all[i] > 0; i++)
-    if (all[i] == columns)
-      return i;
-  return -1;
+/* NULL: none. */
+static const struct tile *tile_of(enum gemm_type x_type, int columns, int rows) {
+  const struct tile *tile = tiles_of(x_type);
+  while (tile->columns > 0 && (tile->columns != columns || tile->rows != rows))
+    tile++;
+  return tile->columns > 0 ? tile : NULL;
+}
+
+const int *int2_many_columns(enum gemm_type x_type) {
+  static const int of_16[] = {16, 24, 32, 48, 64, 96, 104, 128, 0}, of_8[] = {32, 48, 64, 96, 112, 128, 0};
+  return x_type == GEMM_INT8 ? of_8 : of_16;
+}
+
+bool int2_many_has(enum gemm_type x_type, int columns, int rows) {
+  return tile_of(x_type, columns, rows) != NULL;
 }
 
 /* Of K. */
@@ -69,10 +111,9 @@ bool int2_many_cut(const struct int2_many_config *config, int rows, int unit, in
 
 bool int2_many_plan_for(const struct int2_many_config *config, enum gemm_type x_type, int64_t m, int64_t n, int64_t k,
                         int sms, struct int2_many_plan *out) {
-  int rows = 64 * INT2_MANY_GROUPS(config->columns, x_type == GEMM_F16); /* of W, in a tile */
   memset(out, 0, sizeof *out);
-  return index_of(x_type, config->columns) >= 0 &&
-         int2_many_cut(config, rows, int2_many_unit(x_type), m, n, k, sms, out);
+  return int2_many_has(x_type, config->columns, config->rows) &&
+         int2_many_cut(config, config->rows, int2_many_unit(x_type), m, n, k, sms, out);
 }
 
 /* Runs of units are at all places of K at a time: where the L2 does not hold x, they cost up to 10 % more at the clock
@@ -95,55 +136,39 @@ double int2_many_priced(const struct int2_many_config *config, const struct int2
          prices->runs + prices->share * others;
 }
 
-/* Fitted to an H200, 16 shapes' products with every width of tiles and every split, 4 to 6 % off: a unit, what every
- * block begins and ends with, and what adding up takes: runs of units, each block more that has a run of the same tile,
- * and each more that has an equal part. What it picks takes 0.2 (INT8) to 0.6 % longer than the best of these. */
 double int2_many_us(const struct int2_many_config *config, enum gemm_type x_type, const struct int2_many_plan *plan) {
-  static const struct int2_many_prices of[] = {{0.365, 2.2, 1.63, 0.316, 0.444}, {0.413, 2.74, 1.77, 0.456, 0.381},
-                                               {0.509, 2.68, 1.97, 0.63, 0.385}, {0.728, 2.24, 3.65, 1.02, 0.726},
-                                               {0.819, 2.55, 4.13, 1.45, 0.893}, {0.864, 2.96, 5.16, 1.91, 1.26},
-                                               {0.934, 2.21, 5.19, 2.5, 1.7},    {1.08, 3.1, 6.53, 2.4, 1.9}},
-                                       of_scaled[] = {{1.0, 3.05, 6.1, 2.38, 1.11},
-                                                      {1.06, 2.85, 7.64, 2.58, 1.48},
-                                                      {1.22, 3.83, 8.23, 2.89, 1.51}},
-                                       of_int8[] = {{0.79, 4.44, 2.85, 0.909, 0.836}, {0.951, 4.81, 3.28, 1.38, 0.988},
-                                                    {1.15, 5.06, 4.56, 1.45, 1.05},   {1.17, 5.37, 5.6, 1.88, 1.45},
-                                                    {1.37, 6.03, 6.2, 2.02, 1.44},    {1.49, 6.46, 6.79, 2.01, 1.56}};
-  enum { FIRST_SCALED = 5 };
-  int i = index_of(x_type, config->columns);
-  const struct int2_many_prices *prices = x_type == GEMM_INT8 ? &of_int8[i]
-                                          : INT2_MANY_SCALES_W(config->columns, x_type == GEMM_F16)
-                                              ? &of_scaled[i - FIRST_SCALED]
-                                              : &of[i];
-  return int2_many_priced(config, prices, plan);
+  return int2_many_priced(config, &tile_of(x_type, config->columns, config->rows)->prices, plan);
 }
 
 struct int2_many_config int2_many_configure(enum gemm_type x_type, int64_t m, int64_t n, int64_t k, int sms) {
-  const int *columns = int2_many_columns(x_type);
-  struct int2_many_config best = {.columns = columns[0], .group = 8};
+  const struct tile *tile = tiles_of(x_type);
+  struct int2_many_config best = {.columns = tile->columns, .group = 8, .rows = tile->rows};
   struct int2_many_plan plan;
   double least = INFINITY;
-  int most = 0;
-  while (columns[most] < m && columns[most + 1] > 0)
-    most++;
-  for (int i = 0; i <= most; i++)
+  for (int before = 0; tile->columns > 0; tile++) {
+    if (tile->columns != before) { /* none is wider than the narrowest that holds all rows */
+      if (before >= m)
+        break;
+      before = tile->columns;
+    }
     for (int split = 0; split <= INT2_MANY_SPLIT_MOST; split++) {
-      struct int2_many_config config = {.columns = columns[i], .split_k = split, .group = 8};
+      struct int2_many_config config = {.columns = tile->columns, .split_k = split, .group = 8, .rows = tile->rows};
       if (!int2_many_plan_for(&config, x_type, m, n, k, sms, &plan) || int2_many_us(&config, x_type, &plan) >= least)
         continue;
       least = int2_many_us(&config, x_type, &plan);
       best = config;
     }
+  }
   return best;
 }
 
 uint64_t int2_many_sums_bytes(int sms) {
-  uint64_t widest = 64 * INT2_MANY_GROUPS(INT2_MANY_COLUMNS_MOST, true) * INT2_MANY_COLUMNS_MOST;
+  uint64_t widest = INT2_MANY_ROWS_MOST * INT2_MANY_COLUMNS_MOST;
   return (uint64_t)sms * widest * sizeof(float);
 }
 
 bool int2_many_same(const struct int2_many_config *left, const struct int2_many_config *right, int64_t m) {
   int64_t tiles = (m + left->columns - 1) / left->columns;
-  return left->columns == right->columns && left->split_k == right->split_k &&
+  return left->columns == right->columns && left->rows == right->rows && left->split_k == right->split_k &&
          (left->group == right->group || (left->group >= tiles && right->group >= tiles));
 }

@@ -2,12 +2,13 @@
  * LAYOUT_TILES2A8, for Hopper, from 9 or 17 rows on: W from registers, x from shared memory, on the warpgroup's matrix
  * instruction; up to 32 columns, unless y is f32, its sparse form. Which of them is told by x_type everywhere here.
  *
- * A tile of y is 256 rows of W (bf16 and INT8: 192 where `columns` is 128) by `columns` rows of x, a unit of work 128
- * of K of it (INT8: 256). Blocks stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal
- * parts of a tile's K and each adds up and writes its part of the tile's columns. Else tiles are done in waves of one a
- * block, in which blocks read the same rows of x and W at the same time; or those that do not make up whole waves, and
- * one wave more, are shared evenly: each block has one run of their units, and whoever has a tile's first adds up what
- * the blocks behind it have of the same tile. Sums are added in one order, so the bits do not depend on timing. */
+ * A tile of y is `rows` rows of W by `columns` rows of x, a unit of work 128 of K of it (INT8: 256). `rows` is 256, for
+ * more than 64 columns of bf16 and INT8 192; for 16 columns also 192 and 128, for more than 64 of f16 also 192. Blocks
+ * stay: with fewer tiles than half the device's blocks, `split_k` blocks have equal parts of a tile's K and each adds
+ * up and writes its part of the tile's columns. Else tiles are done in waves of one a block, in which blocks read the
+ * same rows of x and W at the same time; or those that do not make up whole waves, and one wave more, are shared
+ * evenly: each block has one run of their units, and whoever has a tile's first adds up what the blocks behind it have
+ * of the same tile. Sums are added in one order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
 
@@ -20,19 +21,24 @@
 extern "C" {
 #endif
 
-enum { INT2_MANY_COLUMNS_LEAST = 16, INT2_MANY_COLUMNS_MOST = 128, INT2_MANY_SPLIT_MOST = 4 };
+enum {
+  INT2_MANY_COLUMNS_LEAST = 16,
+  INT2_MANY_COLUMNS_MOST = 128,
+  INT2_MANY_ROWS_LEAST = 128,
+  INT2_MANY_ROWS_MOST = 256,
+  INT2_MANY_ROWS_STEP = 64, /* a warpgroup's */
+  INT2_MANY_SPLIT_MOST = 4
+};
 
 /* Whether tiles so wide have W multiplied by its scales before the products, for which f16 alone has the bits. */
 #define INT2_MANY_SCALES_W(columns, f16) ((columns) > 64 && (f16))
-/* Warpgroups that multiply, 64 rows of W each: 128 columns whose sums are scaled leave registers for three. */
-#define INT2_MANY_GROUPS(columns, f16) ((columns) > 64 && !(f16) ? 3 : 4)
-
 #define INT2_MANY_NOTHING 0xffffffffu
 
 struct int2_many_config {
   int columns; /* rows of x a tile: one of int2_many_columns */
   int split_k; /* blocks that share a tile's K; 1: all tiles in waves; 0: blocks have runs of units */
   int group;   /* tiles of x that are taken for the same rows of W, so that these are read from memory about once */
+  int rows;    /* of W a tile: see int2_many_has */
 };
 
 /* How a product is cut up. */
@@ -55,6 +61,8 @@ struct int2_many_prices {
 
 /* How wide tiles are that there are kernels for, narrowest first, 0 at the end. Pure. */
 const int *int2_many_columns(enum gemm_type x_type);
+/* Whether there is a kernel for tiles of so many rows of W by `columns` of x. Pure. */
+bool int2_many_has(enum gemm_type x_type, int columns, int rows);
 /* Rows from which this is faster than a few at a time, which for f32 y take twice the columns; f32 x always goes a few
  * at a time. Pure. */
 int64_t int2_many_least(enum gemm_type x_type, enum gemm_type y_type);

@@ -48,5 +48,6 @@ const struct kernel_family int2_many_kernels = {
     .neighbours = int2_neighbours,
     .check = int2_check,
     .launch = launch,
-    .kernels = {kernel_of_int2_many, kernel_of_int2_many_bf16, kernel_of_int2_many_int8},
+    .kernels = {kernel_of_int2_many, kernel_of_int2_many_fewer, kernel_of_int2_many_bf16,
+                kernel_of_int2_many_bf16_fewer, kernel_of_int2_many_int8},
 };

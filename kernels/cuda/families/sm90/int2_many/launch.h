@@ -23,7 +23,9 @@ cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config 
 
 /* One kernel of each of its files, which lead to the others. */
 const void *kernel_of_int2_many(void);
+const void *kernel_of_int2_many_fewer(void);
 const void *kernel_of_int2_many_bf16(void);
+const void *kernel_of_int2_many_bf16_fewer(void);
 const void *kernel_of_int2_many_int8(void);
 
 #ifdef __cplusplus

@@ -28,14 +28,15 @@ constexpr int pair_core_bytes = 128 + 16, pair_column_bytes = 2 * GEMM_GROUP / 8
 
 // What depends on the type of x, on how wide a tile is, and on whether W's codes are multiplied as they lie. x of INT8
 // is for INT2A8 weights, which have tiles of twice the K: in bytes, x of a unit of work is as wide either way.
-template <typename X, int kEights, bool kPairs> struct shape {
+template <typename X, int kEights, bool kPairs, int kGroups> struct shape {
   using number = X;
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = kPairs;
   static constexpr int eights = kEights, columns = 8 * kEights;
   static_assert(!pairs || (!int8 && columns <= 32));
   // Whether W is multiplied by its scales before the products, or by the half of them.
   static constexpr bool scales_w = pairs || INT2_MANY_SCALES_W(columns, f16);
-  static constexpr int groups = INT2_MANY_GROUPS(columns, f16); // blocks of 64 rows of W in a tile
+  static constexpr int groups = kGroups; // blocks of 64 rows of W in a tile
+  static_assert(groups >= 2 && groups <= 4);
   static constexpr int consumers = 128 * groups;
   // Warps that make pairs of x: pair_parts for each unit, of every pair_turns-th.
   static constexpr int pair_parts = 2, pair_turns = 3, pair_eights = (eights + pair_parts - 1) / pair_parts;
@@ -44,9 +45,14 @@ template <typename X, int kEights, bool kPairs> struct shape {
   // a register that is wanted elsewhere.
   static constexpr int arrivals = int8 ? consumers / 32 : consumers;
   // What a launch begins with a thread, and as it is shared out.
-  static constexpr int registers = pairs ? 80 : groups == 4 ? 96 : 128, producer_registers = pairs ? 48 : 32;
+  static constexpr int registers = groups == 4   ? (pairs ? 80 : 96)
+                                   : groups == 3 ? (pairs ? 96 : 128)
+                                   : pairs       ? 128
+                                                 : 160;
+  static constexpr int producer_registers = pairs ? 48 : 32;
   static constexpr int consumer_registers = (threads * registers - helpers * producer_registers) / consumers;
-  static_assert(consumers * consumer_registers + helpers * producer_registers == threads * registers);
+  static_assert(consumers * consumer_registers + helpers * producer_registers == threads * registers &&
+                consumer_registers % 8 == 0 && threads * registers <= 65536);
   static_assert(int{INT2A8_BLOCK_ROWS} == int{INT2_BLOCK_ROWS} && INT2A8_TILE_K == 2 * GEMM_GROUP);
   static constexpr uint32_t tile_bytes =
       int8 ? static_cast<uint32_t>(INT2A8_TILE_BYTES) : static_cast<uint32_t>(INT2_TILE_BYTES);

@@ -19,7 +19,7 @@ __device__ inline bool power_fits(const uint8_t *half, uint32_t at) {
   const uint32_t power = half[INT4_HALF_SCALES + at];
   if (power > 0)
     return power >= 127 - 23 && power <= 127 + 1;
-  const uint32_t u = at / 64, g = at % 64 / 8, r = at % 8 / 4, j = at % 4, mask = r == 0 ? 0x0e380e38 : 0x01c701c7;
+  const uint32_t u = at / 64, g = at % 64 / 8, r = at % 8 / 4, j = at % 4, mask = r == 0 ? 0x01c701c7 : 0x0e380e38;
   const uint32_t *lanes = reinterpret_cast<const uint32_t *>(half + (2 * u + j / 2) * INT4_UNIT_BYTES) + 16 * g;
   uint32_t codes = 0;
   for (uint32_t i = 0; i < 8; i++)

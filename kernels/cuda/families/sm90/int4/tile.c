@@ -38,7 +38,7 @@ int int4_tile_zero(const struct int4_form *form, int row, int group) {
 
 /* ---- codes */
 
-static const int e2m1_signs[4] = {15, 12, 14, 13}, e2m1_magnitudes[4] = {9, 6, 3, 0};
+static const int e2m1_signs[4] = {15, 12, 14, 13}, e2m1_magnitudes[4] = {6, 3, 0, 9};
 
 /* The bits of a half of a word that a code of register `r` has. */
 static uint16_t bits_of(const struct int4_form *form, int r, unsigned code) {

@@ -7,7 +7,7 @@ const struct variant_family int4_many_family = {
     .count = 3,
     .parameters =
         {
-            {"columns", "rows of x a tile: 32, 64 or 128", INT4_MANY_COLUMNS_LEAST, INT4_MANY_COLUMNS_MOST, 32,
+            {"columns", "rows of x a tile: 16, 32, 64 or 128", INT4_MANY_COLUMNS_LEAST, INT4_MANY_COLUMNS_MOST, 16,
              INT4_MANY_COLUMNS_MOST},
             {"split_k", "blocks that share a tile's K; 0: blocks have runs of it", 0, INT2_MANY_SPLIT_MOST, 1, 0},
             {"group", "tiles of x for the same rows of W", 1, 64, 1, 8},
@@ -59,8 +59,9 @@ enum status int4_many_check(struct backend *backend, const struct kernel_problem
                      "capability 9.0");
   if (fits(problem, variant))
     return STATUS_OK;
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "columns is 32, 64 or 128, and split_k blocks for each tile are no more than the device runs");
+  return error_set(
+      error, STATUS_UNSUPPORTED,
+      "columns is 16 (not INT4A8), 32, 64 or 128, and split_k blocks for each tile are no more than the device runs");
 }
 
 bool int4_many_predict(const struct kernel_problem *problem, struct variant *out, double *us) {
@@ -95,7 +96,9 @@ static int add(const struct kernel_problem *problem, const struct variant *varia
   return count + 1;
 }
 
-/* Tiles wider than all rows only for `all`. */
+enum { NARROW = 32 /* the least that all formats have */ };
+
+/* Wide tiles that are wider than all rows only for `all`. */
 int int4_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
   (void)backend;
@@ -105,7 +108,7 @@ int int4_many_list(struct backend *backend, const struct kernel_problem *problem
     for (int split_k = 0; split_k <= INT2_MANY_SPLIT_MOST; split_k++) {
       struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = 8};
       struct variant variant = variant_of(&config);
-      if (all || columns == INT4_MANY_COLUMNS_LEAST || columns < 2 * problem->m)
+      if (all || columns <= NARROW || columns < 2 * problem->m)
         count = add(problem, &variant, out, count, most);
     }
   return count;

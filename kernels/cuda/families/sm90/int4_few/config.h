@@ -5,7 +5,6 @@
 #define KERNELS_CUDA_FAMILIES_SM90_INT4_FEW_CONFIG_H
 
 #include "../../../../../proto/gemm.h"
-#include "../int2/cut.h"
 #include "../int4/form.h"
 
 #include <stdbool.h>
@@ -17,13 +16,17 @@ extern "C" {
 
 enum {
   INT4_FEW_COLUMNS_MOST = 16,
-  INT4_FEW_ROWS = INT4_HALF_ROWS, /* of W, a multiple of which clusters have */
-  INT4_FEW_WARPS = 8,             /* of a block that multiply: each works on 32 rows of W at a time */
-  INT4_FEW_SUPPLIERS = 4,         /* warps that have tiles copied */
-  INT4_FEW_STAGES_LEAST = 3,
-  INT4_FEW_STAGES_MOST = 4, /* with more, x and instructions are longer on their way */
-  INT4_FEW_ALIGN = 128,     /* of where tiles are copied to: a line of shared memory */
-  INT4_FEW_X_PAD = 16,      /* bytes between rows of x, so that eight of them lie in different banks */
+  INT4_FEW_ROWS = INT4_BLOCK_ROWS, /* of W, a multiple of which clusters have */
+  INT4_FEW_WARPS = 8,              /* of a block that multiply: each works on 32 rows of W at a time */
+  INT4_FEW_TOGETHER = 4,           /* tiles of a stage, which follow each other along K */
+  INT4_FEW_STAGES_LEAST = 2,
+  INT4_FEW_STAGES_SHARED = 4, /* at most, where blocks share K: with more, x is longer on its way */
+  INT4_FEW_STAGES_MOST = 6,
+  INT4_FEW_SPLIT_MOST = 8,
+  INT4_FEW_BLOCKS_MOST = 32,
+  INT4_FEW_PITCH = INT4_BLOCK_ROWS + 4, /* of sums */
+  INT4_FEW_ALIGN = 128,                 /* of where tiles are copied to: a line of shared memory */
+  INT4_FEW_X_PAD = 16,                  /* bytes between rows of x, so that eight of them lie in different banks */
 };
 
 struct int4_few_config {
@@ -33,8 +36,10 @@ struct int4_few_config {
 };
 
 struct int4_few_plan {
-  struct int2_cut cut; /* among warps, of blocks of INT4_FEW_ROWS */
-  int columns;         /* the configuration's */
+  uint32_t tiles, stages;        /* of a block of INT4_FEW_ROWS rows; stages of INT4_FEW_TOGETHER tiles */
+  uint32_t row_blocks, clusters; /* of all rows */
+  uint32_t blocks, split_log2;   /* of a cluster */
+  int columns;                   /* the configuration's */
   int x_bytes, ring_bytes, shared_bytes;
 };
 
@@ -44,7 +49,7 @@ struct int4_few_way {
   struct int4_few_plan plan;
 };
 
-enum { INT4_FEW_WAYS = 5 /* 1, 2, 4, 8, 16 columns */, INT4_FEW_K_MOST = 32768 };
+enum { INT4_FEW_WAYS = 5 /* 1, 2, 4, 8, 16 columns */, INT4_FEW_K_MOST = 65536 };
 
 /* Of a stage of the ring: half a tile of each warp, and barriers. Pure. */
 int int4_few_stage_bytes(const struct int4_form *form);
@@ -55,7 +60,7 @@ bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_f
 double int4_few_us(const struct int4_few_config *config, const struct int4_form *form, const struct int4_few_plan *plan,
                    int sms);
 /* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. Pure. */
-enum { INT4_FEW_CONFIGS = 4 * INT2_CUT_BLOCKS_MOST /* at most */ };
+enum { INT4_FEW_CONFIGS = 4 * INT4_FEW_BLOCKS_MOST /* at most */ };
 int int4_few_candidates(int columns, const struct int4_form *form, int64_t n, int64_t k, int sms,
                         struct int4_few_config *out, int most);
 /* What the cost model holds for the fastest on a device of `sms` multiprocessors. False where nothing fits 8 columns,

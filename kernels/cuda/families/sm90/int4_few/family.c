@@ -9,8 +9,8 @@ const struct variant_family int4_few_family = {
     .count = 2,
     .parameters =
         {
-            {"split_k", "blocks that share K: a power of two", 1, INT2_CUT_SPLIT_MOST, 1, 1},
-            {"rows", "of W, for those that share K", INT4_FEW_ROWS, INT2_CUT_BLOCKS_MOST *INT4_FEW_ROWS, INT4_FEW_ROWS,
+            {"split_k", "blocks that share K: a power of two", 1, INT4_FEW_SPLIT_MOST, 1, 1},
+            {"rows", "of W, for those that share K", INT4_FEW_ROWS, INT4_FEW_BLOCKS_MOST *INT4_FEW_ROWS, INT4_FEW_ROWS,
              INT4_BLOCK_ROWS},
         },
 };
@@ -75,9 +75,10 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
                      INT4_FEW_K_MOST);
   if (fits(problem, variant))
     return STATUS_OK;
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "split_k is a power of two and no more than there are tiles of K, and its share of x with the sums "
-                   "of W's rows fits into shared memory");
+  return error_set(
+      error, STATUS_UNSUPPORTED,
+      "split_k is a power of two and no more than a quarter of the tiles of K, and its share of x with the sums "
+      "of W's rows fits into shared memory");
 }
 
 /* ---- listing */
@@ -157,6 +158,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .n = weight->weight.n,
       .tiles = weight->codes,
       .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
+      .large_scales = weight->large_scales,
       .x_type = call->x_type,
       .x_stride = call->x_stride,
       .bias = call->bias,

@@ -17,16 +17,17 @@ template <typename X, int kGroups> kernel kernel_by(const int4_form &form, int c
                     : kernel_by<X, int4_few::form<false, kGroups, false>>(columns);
 }
 
-template <typename X> kernel kernel_by(const int4_form &form, int columns) {
+template <typename X> kernel kernel_by(const int4_form &form, int columns, bool scaled) {
   if (form.e2m1)
-    return kernel_by<X, int4_few::form<true, 4, false>>(columns);
+    return scaled ? kernel_by<X, int4_few::form<true, 4, false, std::is_same_v<X, __nv_bfloat16>>>(columns)
+                  : kernel_by<X, int4_few::form<true, 4, false>>(columns);
   return form.groups == 1   ? kernel_by<X, 1>(form, columns)
          : form.groups == 2 ? kernel_by<X, 2>(form, columns)
                             : kernel_by<X, 4>(form, columns);
 }
 
-// Each in a file of its own.
+// Each in a file of its own. scaled: MXFP4's scales are such that numbers of bf16 are multiplied by them.
 kernel kernel_f16(const int4_form &form, int columns);
-kernel kernel_bf16(const int4_form &form, int columns);
+kernel kernel_bf16(const int4_form &form, int columns, bool scaled);
 
 } // namespace int4_few

@@ -1,15 +1,15 @@
 // Kernel of int4_few/launch.h.
 //
-// Warps take half a tile, 32 rows of W x 128 of K, at a time; four more have tiles and x copied ahead. Codes become
-// exact 16-bit integers in registers, the left operand of a matrix instruction; x stays as it is, the right one. What a
-// group of K adds up to is multiplied by its scale in f32. f32 x takes two columns, in bf16: a number and what that
-// leaves of it.
+// A stage of W is four tiles that follow each other along K, 64 rows by 512, in one copy: memory is fastest where what
+// a block asks for lies in a row. Of these each warp takes half a tile, 32 rows by 128. Codes become exact 16-bit
+// integers in registers, the left operand of a matrix instruction; x stays as it is, the right one. What a group of K
+// adds up to is multiplied by its scale in f32. f32 x takes two columns, in bf16: a number and what that leaves of it.
+// Behind the last stage of a block of rows two more warps add up what four warps have of each half of it.
 #pragma once
 
 #include "../../../device/half2.cuh"
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
-#include "../int2/cut.cuh"
 #include "../int4/codes.cuh"
 #include "../int4/layout.h"
 #include "config.h"
@@ -19,109 +19,102 @@
 
 namespace int4_few {
 
-constexpr int warps = INT4_FEW_WARPS, threads = 32 * warps;
-constexpr int suppliers = INT4_FEW_SUPPLIERS, supplied = warps / suppliers, all_threads = threads + 32 * suppliers;
-constexpr int pitch = INT4_HALF_ROWS + 4;
+constexpr int warps = INT4_FEW_WARPS, threads = 32 * warps, together = INT4_FEW_TOGETHER;
+constexpr int adders = 64, all_threads = threads + 32 + adders;
+constexpr int pitch = INT4_FEW_PITCH, parts_bytes = pitch * 4; // of a column's sums of a block of rows
 constexpr int units = INT4_HALF_ROWS / INT4_UNIT_ROWS;
-constexpr int ring_barrier = 1, asked_barrier = 2, consumer_barrier = 3;
+constexpr int consumer_barrier = 1;
 
 struct work {
   int4_few_product product;
   int4_few_plan plan;
 };
 
-// What a weight is: e2m1 codes with bytes of scales, or integers with those of 16 bits; int4/form.h.
-template <bool e2m1_, int groups_, bool zeros_> struct form {
-  static constexpr bool e2m1 = e2m1_, zeros = zeros_;
+// What a weight is: e2m1 codes with bytes of scales, or integers with those of 16 bits; int4/form.h. scaled: numbers of
+// bf16 are multiplied by these scales, and not their sums.
+template <bool e2m1_, int groups_, bool zeros_, bool scaled_ = false> struct form {
+  static constexpr bool e2m1 = e2m1_, zeros = zeros_, scaled = scaled_;
   static constexpr int groups = groups_; // of K in a tile
   static constexpr int scale_bytes = e2m1 ? 128 : 64 * groups;
   static constexpr int half_bytes = INT4_HALF_SCALES + scale_bytes + (zeros ? 32 * groups : 0);
-  static constexpr int tile_bytes = 2 * half_bytes;
-  // Behind the tiles of a stage: barriers that they have come, and, of each supplier, that the lanes of its warps have
-  // taken theirs.
-  static constexpr int full = warps * half_bytes, barriers = 1 + suppliers;
-  static constexpr int stage_bytes = (full + 8 * barriers + INT4_FEW_ALIGN - 1) / INT4_FEW_ALIGN * INT4_FEW_ALIGN;
+  static constexpr int tile_bytes = 2 * half_bytes, stage_bytes = together * tile_bytes;
+};
+
+// What all of a block's threads know: that stages have come and been taken, that x has come, and that the sums of a
+// block of rows are there for those who add them up, and have been taken.
+struct barriers {
+  uint64_t full[INT4_FEW_STAGES_MOST], empty[INT4_FEW_STAGES_MOST], x, summed[2], added[2];
+};
+
+__device__ inline void make_barriers(const barriers &b, uint32_t stages) {
+  for (uint32_t i = 0; i < stages; i++) {
+    ptx::barrier_init(ptx::shared_address(&b.full[i]), 1);
+    ptx::barrier_init(ptx::shared_address(&b.empty[i]), threads);
+  }
+  for (int i = 0; i < 2; i++) {
+    ptx::barrier_init(ptx::shared_address(&b.summed[i]), threads);
+    ptx::barrier_init(ptx::shared_address(&b.added[i]), adders);
+  }
+  ptx::barrier_init(ptx::shared_address(&b.x), warps);
+  ptx::fence_barrier_init();
+}
+
+// A block's part of the product.
+struct share {
+  uint32_t first_tile, tiles; // of K
+  uint32_t first_row, rows;   // blocks of 64 rows of W
+  uint32_t stages;            // of a block of rows
+
+  __device__ explicit share(const int4_few_plan &plan) {
+    const uint32_t rank = blockIdx.y, first = plan.stages * rank >> plan.split_log2;
+    stages = (plan.stages * (rank + 1) >> plan.split_log2) - first;
+    first_tile = first * together, tiles = min(stages * together, plan.tiles - first_tile);
+    first_row = blockIdx.x * plan.blocks, rows = min(plan.blocks, plan.row_blocks - first_row);
+  }
+};
+
+// Where in the ring somebody is.
+struct cursor {
+  uint32_t stage = 0, parity = 0, count;
+
+  __device__ explicit cursor(uint32_t stages) : count(stages) {}
+  __device__ void advance() {
+    if (++stage == count)
+      stage = 0, parity ^= 1;
+  }
 };
 
 // ---- tiles under way
 
-// By a lane of each warp.
-template <typename Form> __device__ inline void make_barriers(const work &w, uint32_t ring, int warp) {
-  constexpr int barriers = Form::barriers;
-#pragma unroll 1
-  for (uint32_t i = warp; i / barriers * Form::stage_bytes < w.plan.ring_bytes; i += warps)
-    ptx::barrier_init(ring + i / barriers * Form::stage_bytes + Form::full + i % barriers * 8,
-                      i % barriers == 0 ? suppliers : supplied * 32);
-  ptx::fence_barrier_init();
-}
-
-// Halves of tiles of a warp that are still to be copied; all of it is the same for a warp.
-template <typename Form> struct run_of_tiles {
-  const uint8_t *from;
-  uint32_t tile, tiles; // of the tiles that the rank has of a block of rows
-  uint32_t row;         // the block, of all
-  int left;
-
-  __device__ run_of_tiles(const work &w, int warp) {
-    const int2_cut &cut = w.plan.cut;
-    const int2_share mine = int2_cut_share(&cut, warps, blockIdx.y, warp);
-    tile = mine.begin - mine.first_block * mine.tiles, tiles = mine.tiles;
-    // Rows behind the last are those of the last block once more.
-    row = min(blockIdx.x * cut.blocks + mine.first_block, cut.row_blocks - 1);
-    from = static_cast<const uint8_t *>(w.product.tiles) +
-           static_cast<uint64_t>(row / 2 * cut.tiles + mine.first_tile + tile) * Form::tile_bytes +
-           row % 2 * Form::half_bytes;
-    left = mine.end - mine.begin;
-  }
-  __device__ void next(const int2_cut &cut) {
-    left--;
-    from += Form::tile_bytes;
-    if (++tile == tiles) {
-      tile = 0;
-      from -= static_cast<uint64_t>(tiles) * Form::tile_bytes;
-      if (row + 1 < cut.row_blocks) {
-        from += row % 2 ? static_cast<uint64_t>(cut.tiles) * Form::tile_bytes - Form::half_bytes : Form::half_bytes;
-        row++;
-      }
-    }
-  }
-};
-
 // Stages as far ahead as there is room. Behind the last comes an empty one, so that nobody has to know which is the
-// last. Only one is asked for before x: what comes to the block comes in order, and x is waited for first.
-template <typename Form> __device__ inline void supply(const work &w, uint32_t ring, int warp) {
-  static_assert(supplied == 2);
-  const int2_cut &cut = w.plan.cut;
-  run_of_tiles<Form> first(w, warp * supplied), second(w, warp * supplied + 1);
-  const uint64_t policy = ptx::policy_evict_first();
-  const bool leads = threadIdx.x % 32 == 0;
-  const int all = (cut.blocks * first.tiles + warps - 1) / warps + 1;
-  const uint32_t end = ring + w.plan.ring_bytes, to = warp * (supplied * Form::half_bytes);
-  const uint32_t my_empty = Form::full + 8 + warp * 8;
-  uint32_t at = ring, parity = 1; // of a barrier that nothing has come to, the phase before the first is complete
-  ptx::named_barrier_sync(ring_barrier, all_threads);
+// last.
+template <typename Form>
+__device__ inline void supply(const work &w, const barriers &b, uint32_t ring, uint32_t stages) {
+  const share mine(w.plan);
+  const uint64_t policy = ptx::policy_evict_first(), row_bytes = static_cast<uint64_t>(w.plan.tiles) * Form::tile_bytes;
+  const uint8_t *row = static_cast<const uint8_t *>(w.product.tiles) + mine.first_row * row_bytes +
+                       static_cast<uint64_t>(mine.first_tile) * Form::tile_bytes;
+  cursor at(stages);
+  uint32_t asked = 0;
+  const auto ask = [&](const uint8_t *from, uint32_t bytes) {
+    const uint32_t full = ptx::shared_address(&b.full[at.stage]);
+    if (asked++ >= stages)
+      ptx::barrier_wait(ptx::shared_address(&b.empty[at.stage]), at.parity ^ 1);
+    ptx::barrier_expect(full, bytes);
+    if (bytes > 0)
+      ptx::copy_bulk(ring + at.stage * Form::stage_bytes, from, bytes, full, policy);
+    at.advance();
+  };
 #pragma unroll 1
-  for (int stage = 0; stage < all; stage++) {
-    ptx::barrier_wait(at + my_empty, parity);
-    if (leads) {
-      ptx::barrier_expect(at + Form::full, ((first.left > 0) + (second.left > 0)) * Form::half_bytes);
-      if (first.left > 0)
-        ptx::copy_bulk(at + to, first.from, Form::half_bytes, at + Form::full, policy);
-      if (second.left > 0)
-        ptx::copy_bulk(at + to + Form::half_bytes, second.from, Form::half_bytes, at + Form::full, policy);
-    }
-    first.next(cut);
-    second.next(cut);
-    at += Form::stage_bytes;
-    if (at == end)
-      at = ring, parity ^= 1;
-    if (stage == 0)
-      ptx::named_barrier_sync(asked_barrier, all_threads);
-  }
+  for (uint32_t i = 0; i < mine.rows; i++, row += row_bytes)
+#pragma unroll 1
+    for (uint32_t tile = 0; tile < mine.tiles; tile += together)
+      ask(row + tile * Form::tile_bytes, min(mine.tiles - tile, together) * Form::tile_bytes);
+  ask(row, 0);
 }
 
 // Rows of x as they are, each by a warp's copy.
-__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barrier, const int2_share &mine, int warp) {
+__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barrier, const share &mine, int warp) {
   const int4_few_product &p = w.product;
   const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD, m = p.m;
   const uint8_t *from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2) + warp * p.x_stride;
@@ -136,7 +129,7 @@ __device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barrier, 
 }
 
 // f32 x by those who multiply: each row in two of bf16.
-__device__ inline void split_x(const work &w, uint8_t *x, const int2_share &mine) {
+__device__ inline void split_x(const work &w, uint8_t *x, const share &mine) {
   const int4_few_product &p = w.product;
   const uint32_t pitch = mine.tiles * (GEMM_GROUP * 2) + INT4_FEW_X_PAD, fours = mine.tiles * (GEMM_GROUP / 4);
 #pragma unroll 1
@@ -210,6 +203,10 @@ template <typename Form> struct tile_words {
     else
       return floats_of<__half>(scales[u][group]);
   }
+  // 2^126 times the scale of row g (0) or g + 8 (1) of unit u, twice.
+  __device__ uint32_t scale_of(int u, int row, int group) const {
+    return codes4::e2m1_scale<__nv_bfloat16>(scales[u][row] >> 8 * group & 0xff);
+  }
   template <typename X> __device__ codes4::offsets offsets(int u, int group) const {
     if constexpr (Form::zeros) {
       const uint32_t word = zeros[u][group / 2];
@@ -227,26 +224,20 @@ private:
   }
 };
 
-// Tiles that a warp takes, as they come.
+// Halves of tiles that a warp takes, as they come.
 template <typename Form> struct tile_ring {
-  uint32_t at, parity, end, bytes; // at: of the stage
-  uint32_t mine, empty;            // in a stage
+  cursor at;
+  uint32_t full, empty, mine;
 
-  __device__ tile_ring(uint32_t ring, uint32_t ring_bytes, int warp)
-      : at(ring), parity(0), end(ring + ring_bytes), bytes(ring_bytes), mine(warp * Form::half_bytes),
-        empty(Form::full + 8 + warp / supplied * 8) {}
+  __device__ tile_ring(const barriers &b, uint32_t ring, uint32_t stages, int warp)
+      : at(stages), full(ptx::shared_address(b.full)), empty(ptx::shared_address(b.empty)),
+        mine(ring + warp * Form::half_bytes) {}
   __device__ void take(tile_words<Form> &out, int lane) const {
-    ptx::barrier_wait(at + Form::full, parity);
-    out.load(at + mine, lane);
+    ptx::barrier_wait(full + 8 * at.stage, at.parity);
+    out.load(mine + at.stage * Form::stage_bytes, lane);
   }
   __device__ void give_back() const {
-    ptx::barrier_arrive(at + empty);
-  }
-  // Behind the last stage comes the first, in the phase of the other parity.
-  __device__ void advance() {
-    at += Form::stage_bytes;
-    if (at == end)
-      at -= bytes, parity ^= 1;
+    ptx::barrier_arrive(empty + 8 * at.stage);
   }
 };
 
@@ -264,6 +255,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
                                               uint32_t eight_bytes, bool bf16_scales, const Between &between) {
   constexpr float zeros[4] = {};
   constexpr int pairs = 4, pairs_a_group = pairs / Form::groups; // of steps of 16
+  constexpr int pairs_a_sum = Form::scaled ? pairs : pairs_a_group;
   float part[units][kEights][4];
   codes4::offsets less[units];
   uint32_t loaded[2][kEights][4];
@@ -283,24 +275,29 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
     const int group = pair / pairs_a_group;
 #pragma unroll
     for (int u = 0; u < units; u++) {
-      if (pair % pairs_a_group == 0)
+      if (pair % pairs_a_group == 0 && !Form::e2m1)
         less[u] = w.template offsets<X>(u, group);
+      uint32_t scales[2];
+      if constexpr (Form::scaled)
+        scales[0] = w.scale_of(u, 0, group), scales[1] = w.scale_of(u, 1, group);
 #pragma unroll
       for (int s = 0; s < 2; s++) {
         uint32_t a[4];
         const uint32_t word = w.codes[u][pair / 2][pair % 2 * 2 + s];
-        if constexpr (Form::e2m1)
+        if constexpr (Form::scaled)
+          codes4::e2m1_scaled<X>(a, word, scales);
+        else if constexpr (Form::e2m1)
           codes4::e2m1_numbers<X>(a, word);
         else
           codes4::numbers<X>(a, word, less[u]);
 #pragma unroll
         for (int e = 0; e < kEights; e++) {
-          const auto &c = pair % pairs_a_group == 0 && s == 0 ? zeros : static_cast<const float(&)[4]>(part[u][e]);
+          const auto &c = pair % pairs_a_sum == 0 && s == 0 ? zeros : static_cast<const float(&)[4]>(part[u][e]);
           multiply(part[u][e], a, b[e] + 2 * s, c, X());
         }
       }
-      if ((pair + 1) % pairs_a_group == 0) {
-        const float2 scale = w.scale(u, group, bf16_scales);
+      if ((pair + 1) % pairs_a_sum == 0) {
+        const float2 scale = Form::scaled ? make_float2(1, 1) : w.scale(u, group, bf16_scales);
 #pragma unroll
         for (int e = 0; e < kEights; e++)
 #pragma unroll
@@ -313,13 +310,13 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
 
 // ---- sums to y
 
-// Those of a block of rows, and of the rows of x; splits: of which each has two columns.
+// A warp's of half a block of rows, and of the rows of x; splits: of which each has two columns.
 template <int kEights>
-__device__ inline void store_sums(float (&sum)[units][kEights][4], float *slot, int rows, bool splits, int lane) {
+__device__ inline void store_sums(float (&sum)[units][kEights][4], float *to, int rows, bool splits, int lane) {
 #pragma unroll
   for (int e = 0; e < kEights; e++) {
     const int column = 8 * e + lane % 4 * 2, row = splits ? column / 2 : column;
-    float *const at = slot + row * pitch + lane / 4;
+    float *const at = to + row * pitch + lane / 4;
 #pragma unroll
     for (int u = 0; u < units; u++) {
       float *const d = sum[u][e];
@@ -338,45 +335,79 @@ __device__ inline void store_sums(float (&sum)[units][kEights][4], float *slot, 
   }
 }
 
-// This rank's share of the cluster's y. unit: by what sums are to be multiplied.
-__device__ inline void write_y(const work &w, const int2_parts &parts, float unit) {
-  constexpr uint32_t batch = 8, lanes = INT4_HALF_ROWS / 4;
-  const int2_cut &cut = w.plan.cut;
-  const int4_few_product &p = w.product;
-  const uint32_t rank = blockIdx.y, rows = cut.blocks * static_cast<uint32_t>(p.m), four = threadIdx.x % lanes * 4;
-  const uint32_t last = rows * (rank + 1) >> cut.split_log2, count = cut.parts << cut.split_log2;
-#pragma unroll 1
-  for (uint32_t i = (rows * rank >> cut.split_log2) + threadIdx.x / lanes; i < last; i += threads / lanes) {
-    const uint32_t m = i * cut.blocks_inverse >> INT2_CUT_BITS, block = i - m * cut.blocks;
-    const int64_t n = static_cast<int64_t>(blockIdx.x * cut.blocks + block) * INT4_HALF_ROWS + four;
-    if (n >= p.n)
-      continue;
-    const uint32_t at = (m * pitch + four) * 4, *const list = parts + block * count;
-    float sum[4] = {};
-#pragma unroll 1
-    for (uint32_t part = 0; part < count; part += batch) {
-      int4 found[batch];
+__device__ inline void add(float (&sum)[4], int4 four) {
+  sum[0] += __int_as_float(four.x), sum[1] += __int_as_float(four.y);
+  sum[2] += __int_as_float(four.z), sum[3] += __int_as_float(four.w);
+}
+
+// Of row m of x and rows n .. n + 3 of W. unit: by what sums are to be multiplied.
+__device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n, float (&sum)[4], float unit) {
+  if (n >= p.n)
+    return;
 #pragma unroll
-      for (uint32_t j = 0; j < batch; j++) {
-        const uint32_t from = part + j < count ? list[part + j] : 0;
-        found[j] = from ? ptx::load_cluster_int4(from + at) : make_int4(0, 0, 0, 0);
-      }
+  for (int j = 0; j < 4; j++)
+    sum[j] = number_scaled(sum[j], unit, 1.0f, p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
+  uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
+  if (p.y_type == GEMM_F32)
+    number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
+  else if (p.y_type == GEMM_F16)
+    number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
+  else
+    number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+}
+
+// The sums of warps that share rows, of each block of rows: to y, or where a cluster shares K to `sums`.
+__device__ inline void add_up(const work &w, const barriers &b, uint32_t parts, uint32_t sums, float unit) {
+  const share mine(w.plan);
+  const uint32_t thread = threadIdx.x % adders, four = thread % 16 * 4, m = w.product.m;
+  const uint32_t part_bytes = w.plan.columns * parts_bytes;
+#pragma unroll 1
+  for (uint32_t i = 0; i < mine.rows; i++) {
+    const uint32_t from = parts + i % 2 * (together * part_bytes), parity = i / 2 % 2;
+    ptx::barrier_wait(ptx::shared_address(&b.summed[i % 2]), parity);
+#pragma unroll 1
+    for (uint32_t row = thread / 16; row < m; row += adders / 16) {
+      float sum[4] = {};
 #pragma unroll
-      for (uint32_t j = 0; j < batch; j++) {
-        sum[0] += __int_as_float(found[j].x), sum[1] += __int_as_float(found[j].y);
-        sum[2] += __int_as_float(found[j].z), sum[3] += __int_as_float(found[j].w);
-      }
+      for (uint32_t part = 0; part < together; part++)
+        add(sum, ptx::load_shared_int4(from + part * part_bytes + row * parts_bytes + four * 4));
+      if (w.plan.split_log2 == 0)
+        write_y(w.product, row, static_cast<int64_t>(mine.first_row + i) * INT4_BLOCK_ROWS + four, sum, unit);
+      else
+        ptx::store_shared_int4(
+            sums + ((i * w.plan.columns + row) * INT4_BLOCK_ROWS + four) * 4,
+            make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3])));
     }
+    ptx::barrier_arrive(ptx::shared_address(&b.added[i % 2]));
+  }
+}
+
+__device__ inline void await_cluster(bool shows) {
+  if (shows)
+    ptx::cluster_arrive();
+  else
+    ptx::cluster_arrive_relaxed();
+  ptx::cluster_wait();
+}
+
+// This rank's share of the cluster's y.
+__device__ inline void join(const work &w, const share &mine, uint32_t sums, float unit) {
+  constexpr uint32_t lanes = INT4_BLOCK_ROWS / 4;
+  const uint32_t log2 = w.plan.split_log2, m = w.product.m, rows = mine.rows * m, four = threadIdx.x % lanes * 4;
+  const uint32_t last = rows * (blockIdx.y + 1) >> log2;
+#pragma unroll 1
+  for (uint32_t i = (rows * blockIdx.y >> log2) + threadIdx.x / lanes; i < last; i += threads / lanes) {
+    const uint32_t block = i / m, row = i - block * m;
+    const uint32_t at = sums + ((block * w.plan.columns + row) * INT4_BLOCK_ROWS + four) * 4;
+    int4 found[INT4_FEW_SPLIT_MOST];
 #pragma unroll
-    for (int j = 0; j < 4; j++)
-      sum[j] = number_scaled(sum[j], unit, 1.0f, p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
-    uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
-    if (p.y_type == GEMM_F32)
-      number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
-    else if (p.y_type == GEMM_F16)
-      number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
-    else
-      number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+    for (uint32_t rank = 0; rank < INT4_FEW_SPLIT_MOST; rank++)
+      found[rank] = rank >> log2 == 0 ? ptx::load_cluster_int4(ptx::map_to_rank(at, rank)) : make_int4(0, 0, 0, 0);
+    float sum[4] = {};
+#pragma unroll
+    for (uint32_t rank = 0; rank < INT4_FEW_SPLIT_MOST; rank++)
+      add(sum, found[rank]);
+    write_y(w.product, row, static_cast<int64_t>(mine.first_row + block) * INT4_BLOCK_ROWS + four, sum, unit);
   }
 }
 
@@ -386,66 +417,74 @@ __device__ inline void write_y(const work &w, const int2_parts &parts, float uni
 template <typename Form, typename X, int kEights>
 __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ work w) {
   extern __shared__ __align__(1024) uint8_t raw[];
-  __shared__ int2_parts parts;
-  __shared__ uint64_t x_came;
+  __shared__ barriers b;
   ptx::let_next_grid_start();
-  const int2_cut &cut = w.plan.cut;
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const uint32_t stages = w.plan.ring_bytes / Form::stage_bytes;
   const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes,
-                 x_barrier = ptx::shared_address(&x_came);
-  if (warp >= warps) {
-    supply<Form>(w, ring_at, warp - warps);
+                 x_barrier = ptx::shared_address(&b.x);
+  const uint32_t parts = ring_at + w.plan.ring_bytes, part_bytes = w.plan.columns * parts_bytes,
+                 sums = parts + 2 * together * part_bytes;
+  constexpr float unit = Form::e2m1 ? codes4::e2m1_unit<X> : 1.0f;
+  if (threadIdx.x == threads)
+    make_barriers(b, stages);
+  __syncthreads();
+  if (warp == warps) {
+    if (lane == 0)
+      supply<Form>(w, b, ring_at, stages);
     return;
   }
-  if (threadIdx.x == 0)
-    ptx::barrier_init(x_barrier, warps);
-  if (threadIdx.x % 32 == 0)
-    make_barriers<Form>(w, ring_at, warp);
-  __syncwarp();
-  ptx::named_barrier_arrive(ring_barrier, all_threads);
+  if (warp > warps) {
+    add_up(w, b, parts, sums, unit);
+    if (w.plan.split_log2 > 0)
+      await_cluster(true), await_cluster(false);
+    return;
+  }
   const bool splits = w.product.x_type == GEMM_F32;
-  const int lane = threadIdx.x % 32, m = w.product.m, columns = splits ? 2 * m : m;
-  const int2_share mine = int2_cut_share(&cut, warps, blockIdx.y, warp);
-  const uint32_t slots_at = ring_at + w.plan.ring_bytes, slot_bytes = w.plan.columns * (pitch * 4);
+  const int m = w.product.m, columns = splits ? 2 * m : m;
+  const share mine(w.plan);
   // A lane's row of x and place in a pair of steps, as ldmatrix takes them. Behind the last row of less than eight it
   // is the last once more, of others what is there: it comes to columns that nobody looks at.
-  const uint32_t x_pitch = mine.tiles * (GEMM_GROUP * 2) + INT4_FEW_X_PAD,
-                 x_first = x_at + min(lane % 8, columns - 1) * x_pitch + lane / 8 * 16;
-  ptx::named_barrier_sync(consumer_barrier, threads); // the barrier of x is there
+  const uint32_t x_pitch = mine.tiles * (GEMM_GROUP * 2) + INT4_FEW_X_PAD, tile = warp / 2;
+  const uint32_t x_first = x_at + min(lane % 8, columns - 1) * x_pitch + lane / 8 * 16 + tile * (GEMM_GROUP * 2);
   ptx::wait_for_previous_grid();
-  if (!splits)
-    copy_x(w, x_at, x_barrier, mine, warp);
-  ptx::named_barrier_arrive(asked_barrier, all_threads);
-  int2_list_parts<warps, threads>(cut, slots_at, slot_bytes, parts);
   if (splits)
     split_x(w, raw, mine);
-  tile_ring<Form> ring(ring_at, w.plan.ring_bytes, warp);
+  else
+    copy_x(w, x_at, x_barrier, mine, warp);
+  tile_ring<Form> ring(b, ring_at, stages, warp);
   float sum[units][kEights][4] = {};
   tile_words<Form> now;
   ring.take(now, lane);
   if (!splits)
     ptx::barrier_wait(x_barrier, 0);
-  int tile = mine.begin - mine.first_block * mine.tiles, left = mine.end - mine.begin;
-  uint32_t slot = int2_cut_slot(&cut, &mine, warp, mine.first_block);
-  for (; left > 0; slot++, tile = 0) {
-    const int count = min(static_cast<int>(mine.tiles) - tile, left);
-    uint32_t x = x_first + tile * (GEMM_GROUP * 2);
 #pragma unroll 1
-    for (int i = 0; i < count; i++) {
+  for (uint32_t i = 0; i < mine.rows; i++) {
+    uint32_t x = x_first;
+#pragma unroll 1
+    for (uint32_t first = 0; first < mine.tiles; first += together, x += together * GEMM_GROUP * 2) {
       ring.give_back();
-      ring.advance();
+      ring.at.advance();
       tile_words<Form> next;
-      multiply_tile<Form, X, kEights>(sum, now, x, 8 * x_pitch, w.product.bf16_scales, [&] { ring.take(next, lane); });
+      if (first + tile < mine.tiles)
+        multiply_tile<Form, X, kEights>(sum, now, x, 8 * x_pitch, w.product.bf16_scales,
+                                        [&] { ring.take(next, lane); });
+      else
+        ring.take(next, lane);
       now = next;
-      x += GEMM_GROUP * 2;
     }
-    left -= count;
-    store_sums<kEights>(sum, reinterpret_cast<float *>(raw + (slots_at - x_at + slot * slot_bytes)), m, splits, lane);
+    if (i >= 2)
+      ptx::barrier_wait(ptx::shared_address(&b.added[i % 2]), (i / 2 - 1) % 2);
+    float *const to = reinterpret_cast<float *>(raw + (parts - x_at) + (i % 2 * together + tile) * part_bytes);
+    store_sums<kEights>(sum, to + warp % 2 * INT4_HALF_ROWS, m, splits, lane);
+    ptx::barrier_arrive(ptx::shared_address(&b.summed[i % 2]));
   }
-  int2_await_sums<consumer_barrier, threads>(cut);
-  write_y(w, parts, Form::e2m1 ? codes4::e2m1_unit<X> : 1.0f);
-  int2_await_readers(cut);
+  if (w.plan.split_log2 == 0)
+    return;
+  await_cluster(true);
+  join(w, mine, sums, unit);
+  await_cluster(false); // nobody leaves while another reads its sums
 }
 
 } // namespace int4_few

@@ -8,10 +8,11 @@ extern "C" cudaError_t int4_few_launch(cudaStream_t stream, const struct int4_fo
                                        bool dependent) {
   const int columns = way->config.columns;
   const int4_few::work work = {*product, way->plan};
-  const int4_few::kernel run =
-      product->x_type == GEMM_F16 ? int4_few::kernel_f16(*form, columns) : int4_few::kernel_bf16(*form, columns);
+  const int4_few::kernel run = product->x_type == GEMM_F16
+                                   ? int4_few::kernel_f16(*form, columns)
+                                   : int4_few::kernel_bf16(*form, columns, !product->large_scales);
   launch_shape shape;
-  shape.grid = dim3(way->plan.cut.clusters, static_cast<unsigned>(way->config.split_k));
+  shape.grid = dim3(way->plan.clusters, static_cast<unsigned>(way->config.split_k));
   shape.block = dim3(int4_few::all_threads);
   shape.shared_bytes = static_cast<size_t>(way->plan.shared_bytes);
   if (way->config.split_k > 1)
@@ -25,5 +26,5 @@ extern "C" const void *kernel_of_int4_few_f16(void) {
 }
 
 extern "C" const void *kernel_of_int4_few_bf16(void) {
-  return reinterpret_cast<const void *>(int4_few::kernel_bf16(int4_form{}, 1));
+  return reinterpret_cast<const void *>(int4_few::kernel_bf16(int4_form{}, 1, true));
 }

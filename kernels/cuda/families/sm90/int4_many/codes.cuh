@@ -8,15 +8,6 @@
 
 namespace int4_many {
 
-__device__ inline uint32_t times(uint32_t left, uint32_t right, __half) {
-  const __half2 out = __hmul2(reinterpret_cast<const __half2 &>(left), reinterpret_cast<const __half2 &>(right));
-  return reinterpret_cast<const uint32_t &>(out);
-}
-__device__ inline uint32_t times(uint32_t left, uint32_t right, __nv_bfloat16) {
-  const __nv_bfloat162 out =
-      __hmul2(reinterpret_cast<const __nv_bfloat162 &>(left), reinterpret_cast<const __nv_bfloat162 &>(right));
-  return reinterpret_cast<const uint32_t &>(out);
-}
 template <int kCount>
 __device__ inline void multiply(float (&d)[kCount], const uint32_t (&a)[4], uint64_t b, bool add, __half) {
   ptx::wgmma_f16(d, a, b, add);
@@ -85,7 +76,6 @@ template <typename X, typename Weight> struct codes {
 // ---- MXFP4
 
 template <typename X> struct codes<X, weight_of<true, 4, false>> {
-  static constexpr bool f16 = std::is_same_v<X, __half>;
   uint32_t scales[2]; // of each row, a byte a group
 
   __device__ codes(const place_of<weight_of<true, 4, false>> &at, uint32_t more) {
@@ -94,22 +84,11 @@ template <typename X> struct codes<X, weight_of<true, 4, false>> {
   __device__ uint32_t byte(int row, int group) const {
     return scales[row] >> 8 * group & 0xff;
   }
-  // The value by 2^-14 (f16) or 2^-126 (bf16), exact.
   __device__ void unpack(uint32_t (&out)[4], uint32_t word, int) const {
-    if constexpr (f16) {
-      codes4::e2m1_numbers<X>(out, word);
-    } else {
-      constexpr uint32_t sign = 0x80008000, magnitude = 0x01c001c0;
-      const uint32_t by_3 = word << 3;
-      out[0] = ptx::select_or(word >> 3, magnitude, word & sign);
-      out[1] = ptx::select_or(word, magnitude, by_3 & sign);
-      out[2] = ptx::select_or(by_3, magnitude, word << 1 & sign);
-      out[3] = ptx::select_or(word << 6, magnitude, word << 2 & sign);
-    }
+    codes4::e2m1_fractions<X>(out, word);
   }
-  // 2^14 or 2^126 times the scale, twice in a word, as far as X has it.
   __device__ uint32_t scale_of(int row, int group, bool) const {
-    return f16 ? (byte(row, group) - (127 - 15 - 14)) * 0x04000400u : (byte(row, group) + 126) * 0x00800080u;
+    return codes4::e2m1_scale<X>(byte(row, group));
   }
   // The value by 2^-14 or as it is, and what makes up for that together with any scale.
   __device__ void exact(uint32_t (&out)[4], uint32_t word, int) const {

@@ -1,7 +1,8 @@
 /* Products with INT4 and MXFP4 weights in LAYOUT_TILES4 of f16 and bf16 rows, and with INT4A8 weights in
  * LAYOUT_TILES4A8 of rows of INT8, for Hopper: W from registers, x from shared memory, on the warpgroup's matrix
  * instruction. How y is cut into tiles and these are shared out is int2_many/config.h's; a tile is 256 rows of W by
- * 32, 64 or 128 of x (192 by 128 where sums leave the matrix instruction to be scaled), a unit 128 of K (INT8: 256). */
+ * 16 (not INT8), 32, 64 or 128 of x (192 by 128 where sums leave the matrix instruction to be scaled), a unit 128 of K
+ * (INT8: 256). */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_MANY_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_INT4_MANY_CONFIG_H
 
@@ -14,7 +15,7 @@ extern "C" {
 #define INT4_CONSTEXPR
 #endif
 
-enum { INT4_MANY_COLUMNS_LEAST = 32, INT4_MANY_COLUMNS_MOST = 128 };
+enum { INT4_MANY_COLUMNS_LEAST = 16, INT4_MANY_COLUMNS_MOST = 128 };
 
 enum int4_many_kind {
   INT4_MANY_INT8,      /* scales of 128 of K or a row */

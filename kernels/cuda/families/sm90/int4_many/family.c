@@ -32,9 +32,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   };
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;
   bool ours = tiles && int4_many_of(variant, &config);
-  /* Beside 64 columns scaling sums is as fast as scaling numbers, or faster, where few groups' are. */
-  if (ours && kind == INT4_MANY_SCALED && config.columns == 64 && !form.e2m1 && form.groups == 1)
-    kind = INT4_MANY_EXACT;
   if (ours && kind == INT4_MANY_SCALED && call->weight->large_scales) {
     kind = INT4_MANY_EXACT;
     config.columns = 64;

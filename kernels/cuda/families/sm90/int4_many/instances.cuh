@@ -29,6 +29,8 @@ template <typename X, typename Weight, int4_many_kind kKind> inline instance ins
     return instance_as<shape<X, 8, Weight, kKind>>();
   } else {
     switch (columns) {
+    case 16:
+      return instance_as<shape<X, std::is_same_v<X, int8_t> ? 4 : 2, Weight, kKind>>();
     case 32:
       return instance_as<shape<X, 4, Weight, kKind>>();
     case 64:

@@ -74,7 +74,7 @@ __device__ inline void multiply_scaled(const work &w, shared<Shape> &s, uint32_t
         tile.unpack(out, words[step / 4][step % 4], of);
 #pragma unroll
         for (int r = 0; r < 4; r++)
-          out[r] = times(out[r], scale[r % 2], X());
+          out[r] = codes4::times(out[r], scale[r % 2], X());
       }
       begin<Shape>(sum, a[b % 2], x, b * batch, true);
       if (b == 1 && before >= 0)

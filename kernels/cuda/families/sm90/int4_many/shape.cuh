@@ -24,8 +24,9 @@ template <typename X, int kEights, typename Weight, int4_many_kind kKind> struct
   using weight = Weight;
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = false;
   static constexpr int eights = kEights, columns = 8 * kEights;
-  // Beside few columns scaling sums takes fewer instructions than scaling numbers, of which it is exact.
-  static constexpr bool scales_w = kKind == INT4_MANY_SCALED && (Weight::groups > 1 || columns > 32);
+  // Beside few columns scaling sums takes no more instructions than scaling numbers, of which it is exact.
+  static constexpr bool scales_w =
+      kKind == INT4_MANY_SCALED && (Weight::mx || columns > 64 || (Weight::groups > 1 && columns > 16));
   static constexpr int groups = int4_many_groups(kKind, columns); // blocks of 64 rows of W in a tile
   static constexpr int consumers = 128 * groups, helpers = 128, threads = consumers + helpers;
   static constexpr int arrivals = int8 ? consumers / 32 : consumers;
