@@ -156,7 +156,7 @@ void tuner_finished(struct tuner *tuner, struct book_entry *entry, uint64_t devi
 
 /* ---- bursts */
 
-/* What one product in 32 takes: so long a request waits for others now and then anyway. 0: not known. */
+/* What one product in 64 takes: so long one call in a hundred takes anyway. 0: not known. */
 static uint64_t served_ns(const struct tuner *tuner) {
   uint64_t longest[SERVED_RARE] = {0};
   for (int i = 0; i < SERVED_TIMES; i++) {

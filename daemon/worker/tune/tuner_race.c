@@ -9,7 +9,9 @@
 
 enum {
   CANDIDATES = 64, /* that a search begins with */
-  BRIEF = 6,       /* that are raced first while requests come */
+  BRIEF = 24,      /* that are raced first while requests come, at most */
+  EVERY = 3,       /* of these, of the family that serves */
+  FEW = 6,         /* that are raced at once */
   LIBRARY_CANDIDATES = 48,
   COMPILED_MOST = 32,
   BASES = 3, /* the best ones that are refined */
@@ -83,14 +85,14 @@ static int ahead_of_family(const struct variant *list, int i) {
   return ahead;
 }
 
-/* Leaves the best guesses of every family, as many of each as there is room for. */
+/* Leaves the best guess of every family, and of that which serves every third: its kinds, each best guess first, are
+ * all among them. Returns how many. */
 static int cut_brief(struct variant *list, int count) {
   struct variant kept[BRIEF] = {{.family = NULL}};
   int total = 0;
-  for (int ahead = 0; total < BRIEF && total < count; ahead++)
-    for (int i = 0; i < count && total < BRIEF; i++)
-      if (ahead_of_family(list, i) == ahead)
-        kept[total++] = list[i];
+  for (int i = 0; i < count && total < BRIEF; i++)
+    if (ahead_of_family(list, i) % (list[i].family == list[0].family ? EVERY : CANDIDATES) == 0)
+      kept[total++] = list[i];
   memcpy(list, kept, (size_t)total * sizeof *kept);
   return total;
 }
@@ -108,8 +110,10 @@ void tuner_race_begin(struct tuner *tuner) {
   tuner->compiled = false;
   tuner->library_first = -1;
   int count = tuner->options.ops->variants(tuner->options.backend, &entry->problem, NULL, all, list, most);
-  tuner->brief = !tuner->patient && !raced && !entry->brief && count > BRIEF;
-  count = tuner->brief ? cut_brief(list, count) : count;
+  int found = count;
+  if (!tuner->patient && !raced && !entry->brief && found > FEW)
+    count = cut_brief(list, count);
+  tuner->brief = count < found;
   if (tuner->library_due && !tuner->brief)
     tune_lister_ask(tuner->lister, &entry->problem, all, all ? LISTER_MOST : LIBRARY_CANDIDATES);
   race_start(&tuner->race, &list[0], all);

@@ -36,7 +36,7 @@ enum tuner_phase {
 };
 
 /* Device times of the last products, in a ring. */
-enum { SERVED_TIMES = 64, SERVED_RARE = 2 /* of so many, longer ones are no rule */ };
+enum { SERVED_TIMES = 128, SERVED_RARE = 2 /* of so many, longer ones are no rule */ };
 struct served_times {
   uint64_t ns[SERVED_TIMES];
   uint32_t count;

@@ -142,15 +142,15 @@ static void test_long_ones_wait_for_quiet(void **state) {
   assert_int_equal(planted.launched[HONEST], 0);
 }
 
-/* Where one product in 32 takes as long, a request that has to wait for a trial waits no longer than it does anyway. */
+/* Where one product in 64 takes as long, a request that has to wait for a trial waits no longer than it does anyway. */
 static void test_long_ones_run_where_such_are_served(void **state) {
   (void)state;
   uint64_t now = 0;
   planted.own_time = 20000000;
   planted_offer(HONEST, 5000000);
   planted_open(TUNE_BACKGROUND);
-  for (int i = 0; i < 63; i++)
-    (void)tuning_serving(TUNING_ROWS, i % 20 == 0 ? 20000000 : 100000);
+  for (int i = 0; i < 127; i++)
+    (void)tuning_serving(TUNING_ROWS, i % 64 == 40 ? 20000000 : 100000);
   run_under_load(&now);
   assert_null(tuning_serving(TUNING_ROWS, 100000));
   assert_int_equal(planted.launched[HONEST], 0);
@@ -170,7 +170,7 @@ static void test_share_by_what_is_served(void **state) {
   (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_BACKGROUND);
-  for (int i = 0; i < 64; i++)
+  for (int i = 0; i < 128; i++)
     (void)tuning_serving(TUNING_ROWS, UINT64_C(3600000000000));
   uint64_t now = now_ns();
   for (int i = 0; i < 20; i++) {
