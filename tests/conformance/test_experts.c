@@ -305,7 +305,7 @@ static void test_many_rows(void **state) {
 static void test_layers_of_many_blocks(void **state) {
   (void)state;
   static const int64_t rows[] = {5};
-  for (int kind = 0; kind < device_kinds(device.ops); kind++) {
+  for (int kind = 0; kind < device_kinds(device.ops); kind += DEVICE_EVERY) {
     enum gemm_format format = oracle_kinds[kind].format;
     struct step steps[] = {step_of(kind, 1024, 256, 10, type_for(format, kind)),
                            step_of(kind, 896, 512, 10, type_for(GEMM_FORMAT_INT8, kind / 2))};
@@ -323,7 +323,7 @@ static void test_whole_blocks(void **state) {
   (void)state;
   static const int64_t rows[] = {1, 23};
   static const struct { int64_t n, k; } shapes[] = {{64, 100}, {192, 1152}, {320, 1064}};
-  for (int i = 0; i < device_kinds(device.ops) * COUNT(shapes); i++) {
+  for (int i = 0; i < device_kinds(device.ops) * COUNT(shapes); i += 2 * DEVICE_EVERY - 1) {
     int kind = i / COUNT(shapes), shape = i % COUNT(shapes);
     enum gemm_format format = oracle_kinds[kind].format;
     if (!gemm_is_packed(format))
@@ -345,7 +345,7 @@ static void test_every_kernel(void **state) {
   static const int64_t on_gpu[] = {1, 40, 530}, on_cores[] = {1, 40, 90};
   const int64_t *rows = device.ops->on_cores ? on_cores : on_gpu, n = device.ops->on_cores ? 176 : 704;
   enum { ROWS = COUNT(on_gpu) };
-  for (int i = 0; i < device_kinds(device.ops) * ROWS; i++) {
+  for (int i = 0; i < device_kinds(device.ops) * ROWS; i += 2 * DEVICE_EVERY - 1) {
     struct step step = step_of(i / ROWS, n, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
     enum gemm_type x_type = type_for(step.shape.format, i % 2 * 2);
     const struct variant_problem problem = {

@@ -108,7 +108,7 @@ static void kill_worker(gemmd_session *session) {
 static void await_state(gemmd_session *session, const char *state) {
   gemmd_device_info info;
   do {
-    nap_shortly();
+    nap_longer();
     info = device_info(session);
   } while (strcmp(info.state, state) != 0);
 }

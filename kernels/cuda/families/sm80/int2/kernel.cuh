@@ -66,15 +66,19 @@ template <typename X, int kUnits> struct source {
   const uint8_t *codes, *x; // of a lane
   int scales;               // from its codes
   uint32_t x_at, w_at;      // in a slot
-  int x_row, x_rows;        // of x: the lane's first, and to its next
   int x_group;              // of the turn's, that the lane copies of x
+  int x_count;              // rows of it
+  int x_from;               // from one of them to the next
+  uint32_t x_to;            // the same in a slot
   int row_block, step, end, group;
 
   __device__ source(const work &w, const seat &at) : w(w), at(at), row_block(blockIdx.x), step(0) {
     const int thread = at.mate * 32 + at.lane;
-    x_row = thread / row_units;
+    const int x_row = thread / row_units, x_rows = w.n_warps * 32 / row_units;
     x_group = thread % row_units * 16 / x_bytes;
-    x_rows = w.n_warps * 32 / row_units;
+    x_count = (static_cast<int>(w.product.m) - x_row + x_rows - 1) / x_rows;
+    x_from = x_rows * static_cast<int>(w.product.x_stride);
+    x_to = x_rows * w.plan.x_row_bytes;
     x_at = x_row * w.plan.x_row_bytes + thread % row_units * 16;
     x = static_cast<const uint8_t *>(w.product.x) + x_row * w.product.x_stride + thread % row_units * 16;
     w_at = static_cast<int>(w.product.m) * w.plan.x_row_bytes + at.mate * turn * w_bytes;
@@ -104,11 +108,19 @@ template <typename X, int kUnits> struct source {
       return;
     const uint8_t *from = x + static_cast<int64_t>(group) * x_bytes;
     uint32_t to = slot + x_at;
-    for (int row = x_row; row < static_cast<int>(w.product.m); row += x_rows) {
+#pragma unroll 2
+    for (int i = 0; i < x_count; i++) {
       ptx::copy_async_16(to, from, 16);
-      from += x_rows * w.product.x_stride;
-      to += x_rows * w.plan.x_row_bytes;
+      from += x_from;
+      to += x_to;
     }
+  }
+  // All of a turn, and on to the next.
+  __device__ void fetch(uint32_t slot) {
+    fetch_w(slot);
+    fetch_x(slot);
+    advance();
+    ptx::copy_async_commit();
   }
   __device__ void advance() {
     group += w.k_warps * turn;
@@ -207,23 +219,25 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
   const int end = min(w.groups, (static_cast<int>(blockIdx.y) + 1) * w.plan.slice);
   constexpr int turn = operands<X, 1>::groups, x_bytes = operands<X, 1>::x_bytes;
   const int first = blockIdx.y * w.plan.slice + at.team * turn;
+  // Of two warps of a scheduler one copies behind its first group, while the other multiplies.
+  const bool later = turn > 1 && threadIdx.x / 128 % 2 != 0;
   const int w_offset = m * w.plan.x_row_bytes + at.mate * turn * kUnits * SM80_INT2_UNIT_BYTES;
   for (int row_block = blockIdx.x; row_block < w.plan.row_blocks; row_block += gridDim.x) {
     float sums[kUnits][kEights][4] = {};
     for (int step = 0, group = first; step < w.steps; step++, group += w.k_warps * turn) {
       sm80::wait_for_copies(ahead - 1);
       sm80::team_sync(w.n_warps, at);
-      const uint32_t free = to.next();
-      next.fetch_w(free);
-      next.fetch_x(free);
-      next.advance();
-      ptx::copy_async_commit();
-      const uint32_t slot = from.next();
+      const uint32_t free = to.next(), slot = from.next();
+      if (!later)
+        next.fetch(free);
 #pragma unroll(kEights > 2 ? 1 : turn)
-      for (int g = 0; g < turn; g++)
+      for (int g = 0; g < turn; g++) {
         if (group + g < end)
           multiply<X, kEights, kUnits>(sums, x, slot + g * x_bytes, slot + w_offset + g * kUnits * SM80_INT2_UNIT_BYTES,
                                        at.lane);
+        if (g == 0 && later)
+          next.fetch(free);
+      }
     }
     keep_sums<kEights, kUnits>(w, sums, all_sums, at.team, at.mate);
     __syncthreads();

@@ -46,15 +46,20 @@ __device__ inline void keep_sums(const work &w, const float (&sums)[kUnits][kEig
     }
 }
 
+__device__ inline void load_biases(const sm80_int2_product &p, int64_t n, float (&biases)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    biases[i] = p.bias && n + i < p.n ? number_load_as(p.bias, n + i, p.bias_type) : 0.0f;
+}
+
 // Four neighbours of row m of y, from column n on.
-__device__ inline void write_four(const sm80_int2_product &p, int64_t m, int64_t n, const float (&sum)[4]) {
+__device__ inline void write_four(const sm80_int2_product &p, int64_t m, int64_t n, const float (&sum)[4],
+                                  const float (&biases)[4]) {
   const float x_scale = p.x_scale ? p.x_scale[m] : 1.0f;
   float value[4];
 #pragma unroll
-  for (int i = 0; i < 4; i++) {
-    const float bias = p.bias && n + i < p.n ? number_load_as(p.bias, n + i, p.bias_type) : 0.0f;
-    value[i] = number_scaled(sum[i], 1.0f, x_scale, bias);
-  }
+  for (int i = 0; i < 4; i++)
+    value[i] = number_scaled(sum[i], 1.0f, x_scale, biases[i]);
   void *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(static_cast<float *>(row), n, p.n, value);
@@ -69,18 +74,24 @@ __device__ inline void add_four(float (&sum)[4], const float *from) {
   sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
 }
 
-// A block's, by all of its threads.
+// A block's, by all of its threads: each has four rows of W, and every so many columns of sums.
 __device__ inline void write_sums(const work &w, const float *all, int row_block, int units) {
   const int m = static_cast<int>(w.product.m), rows = w.n_warps * units * 16, quads = rows / 4;
-  const int pitch = pitch_of(w, units), padded = w.units * 16;
-  for (int i = threadIdx.x; i < m * quads; i += blockDim.x) {
-    const int column = i / quads, row = i % quads * 4, n = row_block * rows + row;
+  const int pitch = pitch_of(w, units), padded = w.units * 16, thread = static_cast<int>(threadIdx.x);
+  const int row = thread % quads * 4, n = row_block * rows + row, together = static_cast<int>(blockDim.x) / quads;
+  float biases[4] = {};
+  if (w.split_k == 1)
+    load_biases(w.product, n, biases);
+  else if (n >= padded)
+    return;
+#pragma unroll 4
+  for (int column = thread / quads; column < m; column += together) {
     float sum[4] = {};
     for (int team = 0; team < w.k_warps; team++)
       add_four(sum, all + (team * m + column) * pitch + row);
     if (w.split_k == 1)
-      write_four(w.product, column, n, sum);
-    else if (n < padded)
+      write_four(w.product, column, n, sum, biases);
+    else
       *reinterpret_cast<float4 *>(w.product.parts + (static_cast<int64_t>(blockIdx.y) * m + column) * padded + n) =
           make_float4(sum[0], sum[1], sum[2], sum[3]);
   }
@@ -99,7 +110,9 @@ __global__ void __launch_bounds__(adders) add_slices(const __grid_constant__ wor
   float sum[4] = {};
   for (int slice = 0; slice < w.split_k; slice++)
     add_four(sum, w.product.parts + (slice * m + i / quads) * (quads * 4) + i % quads * 4);
-  write_four(w.product, i / quads, i % quads * 4, sum);
+  float biases[4];
+  load_biases(w.product, i % quads * 4, biases);
+  write_four(w.product, i / quads, i % quads * 4, sum, biases);
 }
 
 } // namespace sm80_int2
