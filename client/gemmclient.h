@@ -83,14 +83,16 @@ enum gemmd_format {
   GEMMD_FORMAT_INT2A8 = 6, /* stored as INT2; activations are quantized to INT8, a row at a time */
   GEMMD_FORMAT_INT4 = 7,   /* this and what follows: 4 bits */
   GEMMD_FORMAT_INT4A8 = 8, /* stored as INT4; activations are quantized to INT8, a row at a time */
-  GEMMD_FORMAT_MXFP4 = 9   /* e2m1 with a power of two for each 32 elements of K */
+  GEMMD_FORMAT_MXFP4 = 9,  /* e2m1 with a power of two for each 32 elements of K */
+  GEMMD_FORMAT_NVFP4 = 10  /* e2m1 with an e4m3 for each 16 elements of K and an f32 for each row */
 };
 
 /* Along K: GROUP 128 elements, GROUP64, GROUP32. INT2, INT4 and their likes have scales in f16; those of _BF16 are
- * bf16. _ZEROS: with a zero point, an integer, beside each. */
+ * bf16. _ZEROS: with a zero point, an integer, beside each. GROUP16_FACTORS: e4m3 for 16 elements, and a factor a row.
+ */
 enum gemmd_scale {
-  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8) and INT4(A8): GROUP, MXFP4: GROUP32; F16
-                              and BF16 have none */
+  GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8) and INT4(A8): GROUP, MXFP4: GROUP32, NVFP4:
+                              GROUP16_FACTORS; F16 and BF16 have none */
   GEMMD_SCALE_ONE = 1,
   GEMMD_SCALE_ROW = 2,
   GEMMD_SCALE_BLOCK = 3,
@@ -108,7 +110,8 @@ enum gemmd_scale {
   GEMMD_SCALE_ROW_BF16_ZEROS = 15,
   GEMMD_SCALE_GROUP_BF16_ZEROS = 16,
   GEMMD_SCALE_GROUP64_BF16_ZEROS = 17,
-  GEMMD_SCALE_GROUP32_BF16_ZEROS = 18
+  GEMMD_SCALE_GROUP32_BF16_ZEROS = 18,
+  GEMMD_SCALE_GROUP16_FACTORS = 19
 };
 
 enum gemmd_method {
@@ -362,8 +365,9 @@ GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model,
 /* What gemmd holds of a weight, in memory of this process: rows of codes, row_bytes from one to the next (INT8, e4m3,
  * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1; 4 bits two a byte, code
  * c for c - 8, for c less the zero point, or e2m1), then scales,
- * row-major: f32, of weights below 8 bits f16, or as their mode says, of MXFP4 e8m0. `zeros` are zero points, a byte
- * beside each scale, else NULL. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of x goes
+ * row-major: f32, of weights below 8 bits f16, or as their mode says, of MXFP4 e8m0, of NVFP4 e4m3. `zeros` are zero
+ * points, a byte beside each scale, `factors` of NVFP4 an f32 for each row, by which its scales are to be multiplied;
+ * else they are NULL. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of x goes
  * with each of K; else these are NULL. */
 typedef struct gemmd_content {
   int64_t n, k;
@@ -378,6 +382,7 @@ typedef struct gemmd_content {
   uint64_t bytes;
   uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
   const uint8_t *zeros;
+  const float *factors;
 } gemmd_content;
 
 /* For admins. Fills *out, which gemmd_content_free gives back. UNSUPPORTED for a weight that is split over

@@ -99,6 +99,8 @@ float gemm_scale_get(enum gemm_type type, const void *scales, uint64_t index) {
     return number_from_bf16(half);
   case GEMM_E8M0:
     return number_from_e8m0(((const uint8_t *)scales)[index]);
+  case GEMM_E4M3:
+    return number_from_e4m3(((const uint8_t *)scales)[index]);
   default:
     return value;
   }
@@ -107,11 +109,11 @@ float gemm_scale_get(enum gemm_type type, const void *scales, uint64_t index) {
 void gemm_scale_put(enum gemm_type type, void *scales, uint64_t index, float value) {
   uint64_t bytes = gemm_type_bytes(type);
   uint16_t half = type == GEMM_F16 ? number_to_f16(value) : number_to_bf16(value);
-  uint8_t power = number_to_e8m0(value);
+  uint8_t byte = type == GEMM_E8M0 ? number_to_e8m0(value) : number_to_e4m3(value);
   memcpy((uint8_t *)scales + index * bytes,
-         type == GEMM_F32    ? (const void *)&value
-         : type == GEMM_E8M0 ? (const void *)&power
-                             : (const void *)&half,
+         bytes == sizeof value  ? (const void *)&value
+         : bytes == sizeof half ? (const void *)&half
+                                : (const void *)&byte,
          bytes);
 }
 
@@ -224,6 +226,12 @@ static void scale_shape(const struct gemm_weight *weight, struct gemm_layout *ou
   out->scale_columns = facts->k > 0 ? gemm_ceil_div((uint64_t)weight->k, (uint64_t)facts->k) : 1;
 }
 
+/* Puts a section behind what there is; returns whether 64 bits do not hold that. */
+static bool add_section(struct gemm_layout *layout, uint64_t bytes, uint64_t *offset) {
+  *offset = gemm_round_up(layout->total_bytes, GEMM_SECTION);
+  return __builtin_add_overflow(*offset, bytes, &layout->total_bytes);
+}
+
 enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_layout *out, struct error *error) {
   enum status status = gemm_weight_check(weight, error);
   if (status != STATUS_OK)
@@ -242,15 +250,17 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   over |= __builtin_add_overflow(layout.scales_offset, layout.scales_bytes, &layout.total_bytes);
   if (gemm_scale_facts(weight->scale)->zeros) {
     layout.zeros_bytes = layout.scale_count;
-    layout.zeros_offset = gemm_round_up(layout.total_bytes, GEMM_SECTION);
-    over |= __builtin_add_overflow(layout.zeros_offset, layout.zeros_bytes, &layout.total_bytes);
+    over |= add_section(&layout, layout.zeros_bytes, &layout.zeros_offset);
+  }
+  if (gemm_scale_facts(weight->scale)->factors) {
+    layout.factors_bytes = layout.scale_rows * sizeof(float);
+    over |= add_section(&layout, layout.factors_bytes, &layout.factors_offset);
   }
   if (weight->input & (GEMM_INPUT_SCALE | GEMM_INPUT_ORDER)) {
     bool scaled = (weight->input & GEMM_INPUT_SCALE) != 0, ordered = (weight->input & GEMM_INPUT_ORDER) != 0;
     layout.input_bytes = (scaled ? GEMM_SECTION : 0) + (ordered ? (uint64_t)weight->k * sizeof(uint32_t) : 0);
-    layout.input_offset = gemm_round_up(layout.total_bytes, GEMM_SECTION);
+    over |= add_section(&layout, layout.input_bytes, &layout.input_offset);
     layout.order_offset = layout.input_offset + (scaled ? GEMM_SECTION : 0);
-    over |= __builtin_add_overflow(layout.input_offset, layout.input_bytes, &layout.total_bytes);
   }
   if (over)
     return error_set(error, STATUS_TOO_LARGE, "a weight of %" PRId64 " x %" PRId64 " does not fit into 64 bits",

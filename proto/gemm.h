@@ -81,16 +81,17 @@ struct gemm_weight {
 };
 
 /* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales, then zero
- * points where the scale mode has them: a byte beside each scale, from a multiple of GEMM_SECTION on.
- *   INT8, FP8   one byte an element; rows padded with zeros to a multiple of 16 elements
- *   F16, BF16   two bytes an element; rows padded with zeros to a multiple of 16 elements
- *   INT2(A8)    four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
- *               multiple of 128 elements, so that a group never straddles the end
- *   INT4(A8)    two codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements
- *   MXFP4       the same of e2m1, padded with zeros
+ * points where the scale mode has them: a byte beside each scale, then factors where it has these: an f32 for each row
+ * of W, by which its scales are to be multiplied. Each from a multiple of GEMM_SECTION on.
+ *   INT8, FP8     one byte an element; rows padded with zeros to a multiple of 16 elements
+ *   F16, BF16     two bytes an element; rows padded with zeros to a multiple of 16 elements
+ *   INT2(A8)      four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
+ *                 multiple of 128 elements, so that a group never straddles the end
+ *   INT4(A8)      two codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements
+ *   MXFP4, NVFP4  the same of e2m1, padded with zeros
  * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
- * them, then their zero points. Each has those that it would have alone: ONE is one an expert, BLOCK ceil(N/128) rows
- * of blocks an expert.
+ * them, then their zero points, then their factors. Each has those that it would have alone: ONE is one an expert,
+ * BLOCK ceil(N/128) rows of blocks an expert.
  * Behind all that, where `input` says so: the scale of x, one f32, and the order of x's elements, K of u32, each from a
  * multiple of GEMM_SECTION on.
  * All sizes are in bytes. */
@@ -101,11 +102,12 @@ struct gemm_layout {
   uint64_t scale_count;
   uint64_t scale_rows, scale_columns; /* scale_count == scale_rows * scale_columns, row-major */
   uint64_t scales_bytes;
-  uint64_t total_bytes;               /* to the end of the last of these that there are */
-  uint64_t input_offset;              /* of the scale of x, or of where it would be */
-  uint64_t order_offset;              /* the same of the order */
-  uint64_t input_bytes;               /* from input_offset to the end of both; 0: there is neither */
-  uint64_t zeros_offset, zeros_bytes; /* of a byte for each scale; 0: there are none */
+  uint64_t total_bytes;                   /* to the end of the last of these that there are */
+  uint64_t input_offset;                  /* of the scale of x, or of where it would be */
+  uint64_t order_offset;                  /* the same of the order */
+  uint64_t input_bytes;                   /* from input_offset to the end of both; 0: there is neither */
+  uint64_t zeros_offset, zeros_bytes;     /* of a byte for each scale; 0: there are none */
+  uint64_t factors_offset, factors_bytes; /* of an f32 for each row; 0: there are none */
 };
 
 /* Which experts a product over a weight with experts takes: row m of x goes to T of them, which makes T pairs. Pair
@@ -192,6 +194,7 @@ struct gemm_scale_facts {
   int64_t n, k;        /* elements of W that share a scale, along N and along K; 0: all there are */
   enum gemm_type type; /* in which they are stored; NONE: the format's own */
   bool zeros;          /* there is a zero point beside each */
+  bool factors;        /* there is one for each row of W, in f32 */
 };
 /* Of zeros for a number that is no mode. */
 const struct gemm_scale_facts *gemm_scale_facts(enum gemm_scale scale);
@@ -255,7 +258,7 @@ MUST_CHECK enum status gemm_tensors_check(const struct gemm_product *product, ui
 /* Which x and y types a weight format takes: DESIGN's table of numerics.
  *   INT8  x f32/f16/bf16/int8, y f32/f16/bf16, or s32 where x is int8
  *   FP8   x f32/f16/bf16/e4m3, y f32/f16/bf16
- *   INT2  x f32/f16/bf16,      y f32/f16/bf16; INT2A8 x int8 too
+ *   INT2  x f32/f16/bf16,      y f32/f16/bf16; INT2A8 x int8 too; 4 bits the same
  *   F16   x f16, BF16 x bf16,  y f32/f16/bf16 */
 bool gemm_takes_x(enum gemm_format format, enum gemm_type x_type);
 bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type y_type);

@@ -11,11 +11,17 @@ const struct word words_type[] = {{"f32", GEMMD_F32},
                                   {"e4m3", GEMMD_E4M3},
                                   {"s32", GEMMD_S32},
                                   {0}};
-const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8},   {"fp8", GEMMD_FORMAT_FP8},
-                                    {"int2", GEMMD_FORMAT_INT2},   {"f16", GEMMD_FORMAT_F16},
-                                    {"bf16", GEMMD_FORMAT_BF16},   {"int2a8", GEMMD_FORMAT_INT2A8},
-                                    {"int4", GEMMD_FORMAT_INT4},   {"int4a8", GEMMD_FORMAT_INT4A8},
-                                    {"mxfp4", GEMMD_FORMAT_MXFP4}, {0}};
+const struct word words_format[] = {{"int8", GEMMD_FORMAT_INT8},
+                                    {"fp8", GEMMD_FORMAT_FP8},
+                                    {"int2", GEMMD_FORMAT_INT2},
+                                    {"f16", GEMMD_FORMAT_F16},
+                                    {"bf16", GEMMD_FORMAT_BF16},
+                                    {"int2a8", GEMMD_FORMAT_INT2A8},
+                                    {"int4", GEMMD_FORMAT_INT4},
+                                    {"int4a8", GEMMD_FORMAT_INT4A8},
+                                    {"mxfp4", GEMMD_FORMAT_MXFP4},
+                                    {"nvfp4", GEMMD_FORMAT_NVFP4},
+                                    {0}};
 const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
                                    {"row", GEMMD_SCALE_ROW},
                                    {"block", GEMMD_SCALE_BLOCK},
@@ -34,6 +40,7 @@ const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
                                    {"group-bf16-zeros", GEMMD_SCALE_GROUP_BF16_ZEROS},
                                    {"group64-bf16-zeros", GEMMD_SCALE_GROUP64_BF16_ZEROS},
                                    {"group32-bf16-zeros", GEMMD_SCALE_GROUP32_BF16_ZEROS},
+                                   {"group16-factors", GEMMD_SCALE_GROUP16_FACTORS},
                                    {0}};
 const struct word words_method[] = {{"absmax", GEMMD_METHOD_ABSMAX},
                                     {"least-squares", GEMMD_METHOD_LEAST_SQUARES},
@@ -74,11 +81,11 @@ void word_list(const struct word *words, char *out, size_t bytes) {
 
 const struct format_stored *format_stored(int format) {
   static const struct format_stored each[] = {
-      [GEMMD_FORMAT_INT8] = {8, "I8", "F32"},      [GEMMD_FORMAT_FP8] = {8, "F8_E4M3", "F32"},
-      [GEMMD_FORMAT_INT2] = {2, "U8", "F16"},      [GEMMD_FORMAT_F16] = {16, "F16", "F32"},
-      [GEMMD_FORMAT_BF16] = {16, "BF16", "F32"},   [GEMMD_FORMAT_INT2A8] = {2, "U8", "F16"},
-      [GEMMD_FORMAT_INT4] = {4, "U16", "F16"},     [GEMMD_FORMAT_INT4A8] = {4, "U16", "F16"},
-      [GEMMD_FORMAT_MXFP4] = {4, "U16", "F8_E8M0"}};
+      [GEMMD_FORMAT_INT8] = {8, "I8", "F32"},       [GEMMD_FORMAT_FP8] = {8, "F8_E4M3", "F32"},
+      [GEMMD_FORMAT_INT2] = {2, "U8", "F16"},       [GEMMD_FORMAT_F16] = {16, "F16", "F32"},
+      [GEMMD_FORMAT_BF16] = {16, "BF16", "F32"},    [GEMMD_FORMAT_INT2A8] = {2, "U8", "F16"},
+      [GEMMD_FORMAT_INT4] = {4, "U16", "F16"},      [GEMMD_FORMAT_INT4A8] = {4, "U16", "F16"},
+      [GEMMD_FORMAT_MXFP4] = {4, "U16", "F8_E8M0"}, [GEMMD_FORMAT_NVFP4] = {4, "U16", "F8_E4M3"}};
   return &each[format];
 }
 
@@ -90,7 +97,8 @@ struct scale_stored scale_stored(int scale) {
                                         : blocks || groups ? 128
                                                            : 0,
                                .bf16 = strstr(word, "-bf16") != NULL,
-                               .zeros = strstr(word, "-zeros") != NULL};
+                               .zeros = strstr(word, "-zeros") != NULL,
+                               .factors = strstr(word, "-factors") != NULL};
 }
 
 size_t type_bytes(enum gemmd_type type) {

@@ -37,7 +37,7 @@ const struct format_stored *format_stored(int format);
  * the format's own type, zero points. */
 struct scale_stored {
   int group;
-  bool bf16, zeros;
+  bool bf16, zeros, factors;
 };
 struct scale_stored scale_stored(int scale);
 

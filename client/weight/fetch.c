@@ -54,6 +54,8 @@ static enum status map(struct gemmd_session *session, const struct message_weigh
                          .experts = reply->experts};
   if (layout.zeros_bytes > 0)
     out->zeros = (const uint8_t *)at + layout.zeros_offset;
+  if (layout.factors_bytes > 0)
+    out->factors = (const float *)(const void *)((const uint8_t *)at + layout.factors_offset);
   if (reply->input & GEMM_INPUT_SCALE)
     out->x_scale = (const float *)(const void *)((const uint8_t *)at + layout.input_offset);
   if (reply->input & GEMM_INPUT_ORDER)

@@ -24,6 +24,7 @@ struct convert {
   uint64_t band_rows;
   uint64_t tile_columns; /* block scales: columns that are read at a time, a multiple of the block but for the end */
   float one_scale;
+  float factor;                 /* of all rows */
   _Atomic uint32_t absmax_bits; /* of the whole weight: the order of positive floats is that of their bits */
 };
 
@@ -125,6 +126,10 @@ static float set_scale(const struct convert *convert, uint64_t index, float valu
   return gemm_scale_get(type, scales, index);
 }
 
+static void set_factor(const struct convert *convert, uint64_t row, float value) {
+  gemm_scale_put(GEMM_F32, convert->canonical + convert->source->layout.factors_offset, row, value);
+}
+
 static float scale_of(enum gemm_format format, float absmax) {
   return format == GEMM_FORMAT_INT8 ? number_scale_int8(absmax) : number_scale_e4m3(absmax);
 }
@@ -187,7 +192,9 @@ static void write_group4(const struct convert *convert, uint64_t index, const fl
   const struct quantize4 how = {
       .bf16 = gemm_scale_type(weight) == GEMM_BF16, .zeros = source->layout.zeros_bytes > 0, .search = search};
   uint8_t zero = 0;
-  if (gemm_format_facts(weight->format)->element == GEMM_E2M1)
+  if (source->layout.factors_bytes > 0)
+    (void)set_scale(convert, index, quantize_nvfp4(convert->factor, values, count, codes));
+  else if (gemm_format_facts(weight->format)->element == GEMM_E2M1)
     (void)set_scale(convert, index, quantize_mxfp4(search, values, count, codes));
   else
     (void)set_scale(convert, index, quantize_int4(&how, values, count, codes, &zero));
@@ -199,6 +206,8 @@ static enum status write_codes4(const struct convert *convert, uint64_t row, con
                                 struct error *error) {
   const struct source *source = convert->source;
   uint64_t k = convert->k, columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
+  if (source->layout.factors_bytes > 0)
+    set_factor(convert, row, convert->factor);
   bool f16 = gemm_scale_type(&source->weight) == GEMM_F16;
   for (uint64_t i = 0; f16 && i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
@@ -343,7 +352,7 @@ static enum status put_scale(const struct convert *convert, const struct source_
   float stored = set_scale(convert, index, value);
   /* A factor below zero is possible for packed formats alone, whose codes are not symmetric. */
   if (!isfinite(value) || (value < 0.0f && !gemm_is_packed(convert->source->weight.format)) || !isfinite(stored) ||
-      (value != 0.0f && stored == 0.0f) || (type == GEMM_E8M0 && stored != value))
+      (value != 0.0f && stored == 0.0f) || (gemm_type_bytes(type) == 1 && stored != value))
     return error_set(error, STATUS_BAD_FILE, "scale tensor '%s': element %llu is %g",
                      safetensors_show((scales ? scales : piece->from.tensor)->tensor->name).text,
                      (unsigned long long)index, (double)value);
@@ -357,6 +366,15 @@ static enum status put_zero(const struct convert *convert, const struct source_p
     return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %u, codes reach %u",
                      safetensors_show(piece->from.tensor->tensor->name).text, (unsigned long long)index, value, most);
   convert->canonical[convert->source->layout.zeros_offset + index] = (uint8_t)value;
+  return STATUS_OK;
+}
+
+static enum status put_factor(const struct convert *convert, const struct source_piece *piece, uint64_t row,
+                              float value, struct error *error) {
+  if (!isfinite(value) || value < 0.0f)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': the factor of its scales is %g",
+                     safetensors_show(piece->from.tensor->tensor->name).text, (double)value);
+  set_factor(convert, row, value);
   return STATUS_OK;
 }
 
@@ -417,6 +435,8 @@ static enum status put_scales(const struct convert *convert, struct error *error
       if (status == STATUS_OK && layout->zeros_bytes > 0)
         status = put_zero(convert, piece, index, importer->zero(&piece->from, data, row, column + j), error);
     }
+    if (status == STATUS_OK && layout->factors_bytes > 0)
+      status = put_factor(convert, piece, i, importer->factor(&piece->from, data, row), error);
   }
   return status;
 }
@@ -424,7 +444,7 @@ static enum status put_scales(const struct convert *convert, struct error *error
 /* ---- the whole */
 
 static bool needs_absmax(const struct source *source) {
-  return !source->stored && source->weight.scale == GEMM_SCALE_ONE;
+  return !source->stored && (source->weight.scale == GEMM_SCALE_ONE || source->layout.factors_bytes > 0);
 }
 
 uint64_t convert_bytes(const struct source *source) {
@@ -475,7 +495,10 @@ static enum status find_one_scale(struct convert *convert, const struct bands *b
   uint32_t bits = atomic_load(&convert->absmax_bits);
   float absmax = 0.0f;
   memcpy(&absmax, &bits, sizeof absmax);
-  convert->one_scale = set_scale(convert, 0, scale_of(convert->source->weight.format, absmax));
+  if (convert->source->weight.scale == GEMM_SCALE_ONE)
+    convert->one_scale = set_scale(convert, 0, scale_of(convert->source->weight.format, absmax));
+  else
+    convert->factor = quantize_nvfp4_factor(absmax);
   return STATUS_OK;
 }
 

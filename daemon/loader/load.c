@@ -69,7 +69,7 @@ static enum status resolve(struct load *load, struct error *error) {
   return status;
 }
 
-/* An expert's codes, scales and zero points lie where they lie among those of all. */
+/* An expert's codes, scales, zero points and factors lie where they lie among those of all. */
 static enum status convert_expert(struct load *load, int64_t expert, uint8_t *canonical, struct error *error) {
   struct source source;
   enum status status = source_resolve(&load->files->model, load->request, expert, &source, error);
@@ -78,6 +78,7 @@ static enum status convert_expert(struct load *load, int64_t expert, uint8_t *ca
   uint64_t before = (uint64_t)expert * source.layout.codes_bytes;
   source.layout.scales_offset = load->layout.scales_offset + (uint64_t)expert * source.layout.scales_bytes - before;
   source.layout.zeros_offset = load->layout.zeros_offset + (uint64_t)expert * source.layout.zeros_bytes - before;
+  source.layout.factors_offset = load->layout.factors_offset + (uint64_t)expert * source.layout.factors_bytes - before;
   if (status == STATUS_OK)
     status = convert_run(load->files, &source, canonical + before, load->threads, &load->watch, error);
   if (status == STATUS_OK)

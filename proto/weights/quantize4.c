@@ -121,6 +121,22 @@ float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *co
   return best;
 }
 
+/* ---- NVFP4 */
+
+float quantize_nvfp4_factor(float absmax) {
+  float factor = absmax / (6.0f * 448.0f);
+  return factor >= 0x1p-126f ? factor : 0.0f;
+}
+
+float quantize_nvfp4(float factor, const float *values, size_t count, uint8_t *codes) {
+  float scale = 0.0f;
+  if (factor > 0.0f)
+    scale = number_from_e4m3(number_to_e4m3(quantize_absmax(values, count) / 6.0f / factor));
+  for (size_t i = 0; i < count; i++)
+    codes[i] = scale > 0.0f ? number_to_e2m1(values[i] / (scale * factor)) : 0;
+  return scale;
+}
+
 void quantize_pack4(const uint8_t *codes, size_t count, uint8_t padding, uint8_t *packed, size_t packed_bytes) {
   memset(packed, padding, packed_bytes);
   for (size_t i = 0; i + 1 < count; i += 2)

@@ -20,6 +20,11 @@ float quantize_int4(const struct quantize4 *how, const float *values, size_t cou
  * twice of it the one with the least squared error. */
 float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *codes);
 
+/* NVFP4: the factor of all scales of a tensor, with which the scale of its largest magnitude is the largest of e4m3. */
+float quantize_nvfp4_factor(float absmax);
+/* Returns the scale, e4m3, which times the factor makes the largest magnitude 6, as near as that comes. */
+float quantize_nvfp4(float factor, const float *values, size_t count, uint8_t *codes);
+
 /* Packs two codes a byte, the first in the low bits; the rest of the row's bytes are `padding`. */
 void quantize_pack4(const uint8_t *codes, size_t count, uint8_t padding, uint8_t *packed, size_t packed_bytes);
 

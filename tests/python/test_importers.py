@@ -310,6 +310,20 @@ class ModelOpt(Written):
             values = weight.matmul(eye, y_type="f32").T / (np.float32(256) * input_scale.item())
             np.testing.assert_allclose(values, (codes.float() * scale.float()).detach().numpy(), rtol=2e-6)
 
+    def test_nvfp4_by_its_own_tensors(self):
+        """Its quantizer's packed codes and scales, and its own dequantization of these."""
+        import torch
+        from modelopt.torch.quantization.qtensor import NVFP4QTensor
+
+        w = torch.from_numpy(random(3, N, K))
+        quantized, scales, whole = NVFP4QTensor.quantize(w, 16)
+        self.save({STEM + ".weight": quantized._quantized_data, STEM + ".weight_scale": scales, STEM + ".weight_scale_2": whole.reshape(1)})
+        self.session.load_model(self.folder, format="stored")
+        with self.session.open(STEM + ".weight") as weight:
+            values = weight.matmul(np.eye(K, dtype=np.float32), y_type="f32").T
+        expected = quantized.dequantize(scale=scales, double_scale=whole, block_sizes={-1: 16}, dtype=torch.float32)
+        np.testing.assert_allclose(values, expected.float().numpy(), rtol=2**-23)  # it rounds scale times factor first
+
 
 @needs("torch", "safetensors", "transformers")
 class Transformers(Written):

@@ -663,13 +663,57 @@ class FourBits(Served):
         self.model({"w_blocks": ("U8", codes.reshape(N, K // 32, 16)), "w_scales": ("F8_E8M0", scales)})
         self.expect(w, "mxfp4", name="w")
 
-    def test_nvfp4_is_refused_by_name(self):
-        codes, scales = np.zeros((N, K // 2), np.uint8), np.full((N, K // 16), 0x38, np.uint8)
-        for codes_name, whole, config in (("weight", "weight_scale_2", None), ("weight_packed", "weight_global_scale",
-                                           {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"})):  # fmt: skip
-            self.model({f"{STEM}.{codes_name}": ("U8", codes), STEM + ".weight_scale": ("F8_E4M3", scales),
-                        f"{STEM}.{whole}": ("F32", np.ones(1, np.float32))}, config)  # fmt: skip
-            self.refuse(errors.UnsupportedError, "is NVFP4", "groups of 16")
+    def nvfp4(self, n, seed):
+        """Codes, two a byte, scales of e4m3, and the values that they stand for."""
+        rng = np.random.default_rng(seed)
+        codes, scales = rng.integers(0, 16, (n, K)).astype(np.uint8), rng.integers(0, 0x7F, (n, K // 16)).astype(np.uint8)
+        values = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])[codes]
+        return codes[..., ::2] | codes[..., 1::2] << 4, scales, values * np.repeat(E4M3[scales].astype(np.float64), 16, -1)
+
+    def test_nvfp4(self):
+        """A product of three short numbers is rounded once, to f32; fused parts keep a factor each."""
+        one, other = np.float32(0.0123), np.float32(1234.5)
+        pieces = [("a.weight", one, *self.nvfp4(N, 1)), ("b.weight", other, *self.nvfp4(16, 2))]
+        for part, named, factor in (("weight", "weight_scale_2", lambda v: v), ("weight_packed", "weight_global_scale", lambda v: 1 / v)):
+            tensors, expected = {}, []
+            for name, whole, codes, scales, values in pieces:
+                stem = name[: -len(".weight")]
+                tensors.update({f"{stem}.{part}": ("U8", codes), stem + ".weight_scale": ("F8_E4M3", scales),
+                                f"{stem}.{named}": ("F32", np.array([whole])), stem + ".input_scale" if part == "weight" else stem + ".input_global_scale": ("F32", np.ones(1, np.float32))})  # fmt: skip
+                expected.append((values * np.float64(np.float32(factor(whole)))).astype(np.float32))
+            self.model(tensors)
+            self.expect(expected[0], "stored", name="a.weight")
+            np.testing.assert_array_equal(self.values("b.weight"), expected[1])
+            self.assertEqual({info.scale.name for info in self.session.weights()}, {"GROUP16_FACTORS"})
+            self.forget()
+            self.expect(np.concatenate(expected), "nvfp4", name="c.weight", fuse=["a,b=c"])
+            self.forget()
+
+    def test_nvfp4_that_is_damaged(self):
+        codes, scales, _ = self.nvfp4(N, 1)
+
+        def refuse(kind, sentence, **changed):
+            tensors = {STEM + ".weight": ("U8", codes), STEM + ".weight_scale": ("F8_E4M3", scales), STEM + ".weight_scale_2": ("F32", np.ones(1, np.float32))}
+            tensors.update({f"{STEM}.{name}": tensor for name, tensor in changed.items()})
+            self.model(tensors)
+            self.refuse(kind, sentence)
+
+        bad = scales.copy()
+        bad[3, 4] = 0x7F
+        refuse(errors.BadFileError, f"element {3 * (K // 16) + 4} is nan", weight_scale=("F8_E4M3", bad))
+        refuse(errors.BadFileError, "not an F8_E4M3 for each 16 elements", weight_scale=("F8_E4M3", scales[:, 1:].copy()))
+        for value in (np.inf, np.nan, -1):
+            refuse(errors.BadFileError, "the factor of its scales is", weight_scale_2=("F32", np.array([value], np.float32)))
+        refuse(errors.BadFileError, "no factor of its scales", weight_scale_2=("F32", np.ones(2, np.float32)))
+        refuse(errors.UnsupportedError, "pre_quant_scale", pre_quant_scale=("F32", np.ones(K, np.float32)))
+
+    def test_nvfp4_of_numbers(self):
+        w = random(4, N, K)
+        self.model({"w.weight": ("F32", w)})
+        self.session.load_model(self.folder, format="nvfp4")
+        values = self.values("w.weight")
+        self.assertLess(np.linalg.norm(values - w) / np.linalg.norm(w), 0.12)
+        self.assertEqual(np.abs(values).max(), np.float32(np.abs(w).max() / np.float32(2688)) * np.float32(2688))
 
 
 class Whole(Served):
@@ -921,10 +965,10 @@ class Export(Served):
         self.session.load_model(self.folder, format="stored", prefix="changed.")
         self.model({"a.weight": ("F32", w)})
         for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
-                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("mx", "mxfp4", "group32")):  # fmt: skip
+                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("mx", "mxfp4", "group32"), ("nv", "nvfp4", "group16-factors")):  # fmt: skip
             self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
         before = {info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}
-        self.assertEqual(len(before), 13)
+        self.assertEqual(len(before), 14)
         self.assertEqual([before["changed." + name][3] for name in "bc"], [51, 1])
         file = self.folder / "export" / "all.safetensors"
         file.parent.mkdir()

@@ -58,7 +58,8 @@ static void name_in_file(const gemmd_weight_info *info, uint32_t expert, char ou
 }
 
 /* ---- what stands in the file: rows without padding, then scales under the name with _scale, zero points under that
- * with _zero, then what is done to x under names with _input_scale, _input_order and _input_rotation */
+ * with _zero, factors of rows under that with _factor, then what is done to x under names with _input_scale,
+ * _input_order and _input_rotation */
 
 static const struct format_stored *stored(const gemmd_weight_info *info) {
   return format_stored((int)info->format);
@@ -81,7 +82,7 @@ static const char *scale_type(const gemmd_weight_info *info) {
 
 static uint64_t scale_bytes(const gemmd_weight_info *info) {
   const char *type = scale_type(info);
-  return strcmp(type, "F32") == 0 ? 4 : strcmp(type, "F8_E8M0") == 0 ? 1 : 2;
+  return strcmp(type, "F32") == 0 ? 4 : strncmp(type, "F8_", strlen("F8_")) == 0 ? 1 : 2;
 }
 
 static uint64_t groups(int64_t count, int group) {
@@ -130,7 +131,7 @@ static bool announce_input(json_t *header, const gemmd_weight_info *info, uint64
 }
 
 static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint32_t expert, uint64_t *offset) {
-  char name[NAME_ROOM], beside[NAME_ROOM + sizeof "_scale"];
+  char name[NAME_ROOM], beside[NAME_ROOM + sizeof "_factor"];
   uint64_t elements, columns = (uint64_t)info->k / packed(info);
   name_in_file(info, expert, name);
   bool good = announce(header, name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
@@ -144,6 +145,11 @@ static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint3
     snprintf(beside, sizeof beside, "%s_zero", name);
     json_t *shape = scale_shape(info, &elements);
     good = good && announce(header, beside, "U8", shape, elements, offset);
+  }
+  if (scale_stored(info->scale).factors) {
+    snprintf(beside, sizeof beside, "%s_factor", name);
+    json_t *shape = json_pack("[I]", (json_int_t)info->n);
+    good = good && announce(header, beside, "F32", shape, (uint64_t)info->n * sizeof(float), offset);
   }
   return good;
 }
@@ -202,6 +208,7 @@ static bool write_content(const gemmd_weight_info *info, const gemmd_content *co
   uint64_t bytes = row_bytes(info), all = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
   uint64_t count = all / matrices(info);
   const uint8_t *row = content->codes, *scales = content->scales, *zeros = content->zeros;
+  const float *factors = content->factors;
   for (uint32_t e = 0; e < matrices(info); e++) {
     for (int64_t i = 0; i < content->n; i++, row += content->row_bytes)
       if (fwrite(row, (size_t)bytes, 1, out) != 1)
@@ -212,6 +219,9 @@ static bool write_content(const gemmd_weight_info *info, const gemmd_content *co
     if (zeros != NULL && fwrite(zeros, 1, (size_t)count, out) != count)
       return false;
     zeros += zeros != NULL ? count : 0;
+    if (factors != NULL && fwrite(factors, sizeof *factors, (size_t)content->n, out) != (size_t)content->n)
+      return false;
+    factors += factors != NULL ? content->n : 0;
   }
   return write_input(content, out);
 }

@@ -56,11 +56,12 @@ class Format(enum.IntEnum):
     INT4 = lib.GEMMD_FORMAT_INT4
     INT4A8 = lib.GEMMD_FORMAT_INT4A8  # as INT2A8
     MXFP4 = lib.GEMMD_FORMAT_MXFP4
+    NVFP4 = lib.GEMMD_FORMAT_NVFP4
 
 
 class Scale(enum.IntEnum):
-    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2, INT4 and their A8: GROUP, MXFP4: GROUP32; F16 and
-    BF16 have none."""
+    """DEFAULT: what the file has; INT8 and FP8: ROW, INT2, INT4 and their A8: GROUP, MXFP4: GROUP32, NVFP4:
+    GROUP16_FACTORS; F16 and BF16 have none."""
 
     DEFAULT = lib.GEMMD_SCALE_DEFAULT
     ONE = lib.GEMMD_SCALE_ONE
@@ -81,6 +82,7 @@ class Scale(enum.IntEnum):
     GROUP_BF16_ZEROS = lib.GEMMD_SCALE_GROUP_BF16_ZEROS
     GROUP64_BF16_ZEROS = lib.GEMMD_SCALE_GROUP64_BF16_ZEROS
     GROUP32_BF16_ZEROS = lib.GEMMD_SCALE_GROUP32_BF16_ZEROS
+    GROUP16_FACTORS = lib.GEMMD_SCALE_GROUP16_FACTORS
 
 
 class Method(enum.IntEnum):

@@ -52,5 +52,8 @@ void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_
   end = copy_section(to, end, part_layout->zeros_offset,
                      from + whole_layout->zeros_offset + before * (part_layout->zeros_bytes / rows),
                      part_layout->zeros_bytes);
+  end = copy_section(to, end, part_layout->factors_offset,
+                     from + whole_layout->factors_offset + before * (part_layout->factors_bytes / rows),
+                     part_layout->factors_bytes);
   (void)copy_section(to, end, part_layout->input_offset, from + whole_layout->input_offset, part_layout->input_bytes);
 }

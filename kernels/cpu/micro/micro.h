@@ -42,7 +42,7 @@ enum micro_source {
   MICRO_BF16_PAIRS, /* BF16, with F32; `steps` is even */
   MICRO_F16S,       /* F16, with F32 */
   MICRO_CODES2,     /* INT2, with F32; `steps` is a multiple of MICRO_GROUP */
-  MICRO_CODES4,     /* INT4 and MXFP4, the same */
+  MICRO_CODES4,     /* INT4, MXFP4 and NVFP4, the same */
   MICRO_SOURCES
 };
 
@@ -78,7 +78,7 @@ struct micro_tile {
 
 /* What a panel of codes of 4 bits is, see layout.h. */
 struct micro_codes4 {
-  int group;  /* 32, 64 or 128: elements of K that share a scale */
+  int group;  /* 16, 32, 64 or 128: elements of K that share a scale */
   bool bf16;  /* scales; else f16 */
   bool zeros; /* behind them; else 8 */
   bool e2m1;  /* codes; else integers */

@@ -172,6 +172,7 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
     return to;
   case GEMM_FORMAT_INT4:
   case GEMM_FORMAT_MXFP4:
+  case GEMM_FORMAT_NVFP4:
     micro->unpack_codes4_f32(w, panel->width, (int)(steps / panel->form.group), &panel->form, (float *)to);
     return to;
   case GEMM_FORMAT_INT2A8:
@@ -196,7 +197,8 @@ static enum micro_source source_of(const struct panel *panel) {
   static const enum micro_source packed[] = {
       [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3,      [GEMM_FORMAT_INT2] = MICRO_CODES2,
       [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S,      [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS,
-      [GEMM_FORMAT_INT4] = MICRO_CODES4,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_CODES4};
+      [GEMM_FORMAT_INT4] = MICRO_CODES4,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_CODES4,
+      [GEMM_FORMAT_NVFP4] = MICRO_CODES4};
   const struct block_task *task = panel->task;
   enum micro_source source = packed[task->job->weight->shape.format];
   bool few = task->row_end - task->row_begin <= task->micro->few_rows[source];

@@ -106,8 +106,7 @@ static double sum_column(const struct backend_weight *weight, const struct row *
 }
 
 static double column_scale(const struct backend_weight *weight, int64_t n) {
-  bool scaled = weight->shape.format == GEMM_FORMAT_INT8 || weight->shape.format == GEMM_FORMAT_FP8;
-  return scaled && weight->shape.scale != GEMM_SCALE_BLOCK ? cpu_weight_scale(weight, n, 0) : 1;
+  return cpu_weight_scales(weight, n / weight->layout.width)[n % weight->layout.width];
 }
 
 static void store(const struct backend_job *job, int64_t m, int64_t n, double value) {

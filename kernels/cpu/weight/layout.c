@@ -45,7 +45,8 @@ enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layo
   layout.column_bytes = column_bytes(weight, k);
   if (weight->scale == GEMM_SCALE_BLOCK) {
     layout.scales_bytes = layout.canonical.scales_bytes;
-  } else if (weight->format == GEMM_FORMAT_INT8 || weight->format == GEMM_FORMAT_FP8) {
+  } else if (weight->format == GEMM_FORMAT_INT8 || weight->format == GEMM_FORMAT_FP8 ||
+             layout.canonical.factors_bytes > 0) {
     layout.scales_bytes = n * sizeof(float);
   }
   /* Dimensions are at most 2^24 and the canonical form fits 64 bits with room to spare. */
@@ -60,6 +61,7 @@ enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layo
     layout.total_bytes += (uint64_t)(weight->experts - 1) * layout.expert_bytes;
     layout.canonical.scales_offset = all.scales_offset;
     layout.canonical.zeros_offset = all.zeros_offset;
+    layout.canonical.factors_offset = all.factors_offset;
     layout.canonical.total_bytes = all.total_bytes;
   }
   *out = layout;
@@ -77,6 +79,7 @@ const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const 
   out->total_bytes = layout->scales_offset + layout->scales_bytes;
   out->canonical.scales_offset += (uint64_t)e * layout->canonical.scales_bytes - before;
   out->canonical.zeros_offset += (uint64_t)e * layout->canonical.zeros_bytes - before;
+  out->canonical.factors_offset += (uint64_t)e * layout->canonical.factors_bytes - before;
   return canonical != NULL ? (const uint8_t *)canonical + before : NULL;
 }
 
@@ -211,7 +214,8 @@ static bool scale_index(const struct cpu_layout *layout, int64_t n, int64_t grou
 
 /* A scale as panels have it. */
 static uint16_t scale_bits(enum gemm_type type, const void *scales, uint64_t index) {
-  return type == GEMM_E8M0 ? number_to_bf16(gemm_scale_get(type, scales, index)) : ((const uint16_t *)scales)[index];
+  return gemm_type_bytes(type) == 1 ? number_to_bf16(gemm_scale_get(type, scales, index))
+                                    : ((const uint16_t *)scales)[index];
 }
 
 /* Successive codes of a row, four canonical bytes, as one dword. Of 2 bits code j of byte i becomes code i of byte j,
@@ -299,7 +303,9 @@ void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *
 
 void cpu_layout_scales(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                        uint8_t *out) {
-  const float *scales = (const float *)((const uint8_t *)canonical + layout->canonical.scales_offset);
+  const struct gemm_layout *from = &layout->canonical;
+  const float *scales = (const float *)((const uint8_t *)canonical +
+                                        (from->factors_bytes > 0 ? from->factors_offset : from->scales_offset));
   if (weight->scale == GEMM_SCALE_BLOCK) {
     memcpy(out, scales, layout->scales_bytes);
     return;

@@ -9,12 +9,13 @@
  *   BF16          [K/2][w][2]
  *   F16           [K][w]
  *   2 and 4 bits  [K/g]: dwords of codes, [w] of them for each 16 or 8 of K, then [w] scales of 16 bits (f16, or bf16
- *                 where they are bf16 or e8m0), then [w] zero points of u8, where there are some. Of b bits, those from
- *                 b * i on of byte j of a dword are code 4i + j: shifted by b * i and masked, a dword is four
- * successive codes. g is how many elements share a scale, 128 where a row has one, which is there for each 128 K is
- * padded to a whole step, for these and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8 with
- * one scale or one a row), or as they are in the canonical form (FP8 with block scales); then what is done to x, as it
- * is there.
+ *                 where they are bf16, e8m0 or e4m3), then [w] zero points of u8, where there are some. Of b bits,
+ *                 those from b * i on of byte j of a dword are code 4i + j: shifted by b * i and masked, a dword is
+ *                 four successive codes. g is how many elements share a scale, 128 where a row has one, which is there
+ *                 for each 128
+ * K is padded to a whole step, for these and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
+ * with one scale or one a row; NVFP4's factors), or as they are in the canonical form (FP8 with block scales); then
+ * what is done to x, as it is there.
  *
  * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
  * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */

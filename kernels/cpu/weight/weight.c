@@ -10,7 +10,7 @@ static const float *scales_of(const struct backend_weight *weight) {
 }
 
 static bool has_column_scales(const struct backend_weight *weight) {
-  return weight->shape.format == GEMM_FORMAT_INT8 ||
+  return weight->shape.format == GEMM_FORMAT_INT8 || weight->layout.canonical.factors_bytes > 0 ||
          (weight->shape.format == GEMM_FORMAT_FP8 && weight->shape.scale != GEMM_SCALE_BLOCK);
 }
 
@@ -29,9 +29,11 @@ static bool is_zero(const struct backend_weight *weight, int64_t n, int64_t firs
   return k == end;
 }
 
-/* Of codes below 8 bits: whether f32 sums of normalized rows stay within f32 with every scale, as with f16 all do. */
+/* Of codes below 8 bits: whether f32 sums of normalized rows stay within f32 with every scale, as with f16 and e4m3 all
+ * do. */
 static bool is_extreme(const struct backend_weight *weight) {
-  bool looks = gemm_is_packed(weight->shape.format) && gemm_scale_type(&weight->shape) != GEMM_F16;
+  enum gemm_type type = gemm_scale_type(&weight->shape);
+  bool looks = gemm_is_packed(weight->shape.format) && type != GEMM_F16 && type != GEMM_E4M3;
   for (int64_t n = 0; looks && n < weight->shape.n; n++) {
     for (int64_t k = 0; k < weight->shape.k; k += weight->layout.group) {
       double size = fabs(cpu_weight_scale(weight, n, k));
@@ -189,6 +191,9 @@ static void put_scales(const struct backend_weight *weight, uint8_t *canonical) 
     if (facts->zeros) {
       canonical[layout->zeros_offset + i] = *coded_at(weight, n, k).zero;
     }
+  }
+  if (facts->factors) {
+    memcpy(canonical + layout->factors_offset, scales_of(weight), layout->factors_bytes);
   }
 }
 

@@ -4,24 +4,41 @@
  *                                                [E, N, K/32] of experts, or without E: the weight <name>
  *   <stem>.weight_packed, <stem>.weight_scale    compressed-tensors, "mxfp4-pack-quantized": U8 [N, K/2], U8 or F8_E8M0
  *                                                [N, K/32]
- * NVFP4, blocks of 16, scales e4m3 times a factor of the whole (ModelOpt: weight_scale_2, compressed-tensors:
- * weight_global_scale), is refused: no type of scales holds the products. */
+ * NVFP4, blocks of 16, scales e4m3 times a factor of the whole, F32 of one element:
+ *   <stem>.weight U8 [N, K/2], <stem>.weight_scale F8_E4M3 [N, K/16], <stem>.weight_scale_2
+ *                                                ModelOpt (torch/quantization/qtensor/nvfp4_tensor.py)
+ *   <stem>.weight_packed, <stem>.weight_scale, <stem>.weight_global_scale
+ *                                                compressed-tensors, "nvfp4-pack-quantized": the factor is the
+ *                                                reciprocal of weight_global_scale
+ * Scales of x (input_scale, input_global_scale) are those of products whose x is quantized to 4 bits; x stays as it is
+ * here. */
 #include "importer.h"
 #include "scales.h"
 
 #include <string.h>
 
-enum { BLOCK = 32 };
+enum { BLOCK = 32, BLOCK_NV = 16 };
 static const char blocks[] = "_blocks", packed[] = ".weight_packed";
+
+/* Beside <stem>.weight of U8, whose stem is the name without `drop` bytes. */
+static bool is_modelopt(const struct import_model *model, const char *name, size_t drop) {
+  const struct import_entry *codes = import_beside(model, name, drop, ".weight");
+  return codes != NULL && codes->tensor->dtype == DTYPE_U8 &&
+         import_beside(model, name, drop, ".weight_scale_2") != NULL;
+}
 
 static bool is_part(const struct import_model *model, const char *name) {
   static const char *const suffixes[] = {".weight_scale", ".weight_global_scale", ".input_global_scale",
                                          ".weight_shape"};
+  static const char *const of_modelopt[] = {".weight_scale", ".weight_scale_2", ".input_scale"};
   if ((import_ends(name, "_scales") && import_beside(model, name, strlen("_scales"), blocks) != NULL) ||
       (import_ends(name, "_bias") && import_beside(model, name, strlen("_bias"), blocks) != NULL))
     return true;
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++)
     if (import_ends(name, suffixes[i]) && import_beside(model, name, strlen(suffixes[i]), packed) != NULL)
+      return true;
+  for (size_t i = 0; i < sizeof of_modelopt / sizeof *of_modelopt; i++)
+    if (import_ends(name, of_modelopt[i]) && is_modelopt(model, name, strlen(of_modelopt[i])))
       return true;
   return false;
 }
@@ -34,11 +51,22 @@ static bool is_nvfp4(const struct import_model *model, const char *name, size_t 
           import_beside(model, name, stem, ".weight_global_scale") != NULL || import_ends(name, packed));
 }
 
-static enum status refuse_nvfp4(const struct import_weight *out, struct error *error) {
-  return error_set(error, STATUS_UNSUPPORTED,
-                   "tensor '%s' is NVFP4: groups of 16 with scales of e4m3 and a factor of the whole, which no format "
-                   "of gemmd holds without a change of values",
-                   IMPORT_SHOW(out->tensor->tensor->name));
+/* ModelOpt's pre_quant_scale changes x. */
+static enum status take_factor(const struct import_model *model, size_t stem, struct import_weight *out,
+                               struct error *error) {
+  const char *name = out->tensor->tensor->name;
+  const struct import_entry *factor = import_beside(model, name, stem, ".weight_scale_2");
+  const struct import_entry *marker = import_beside(model, name, stem, ".pre_quant_scale");
+  out->parameter = factor != NULL; /* of what divides or multiplies */
+  if (factor == NULL)
+    factor = import_beside(model, name, stem, ".weight_global_scale");
+  if (marker != NULL)
+    return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has a marker that is not understood ('%s')",
+                     IMPORT_SHOW(name), IMPORT_SHOW(marker->tensor->name));
+  if (factor == NULL || factor->tensor->dtype != DTYPE_F32 || factor->tensor->elements != 1)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s' is NVFP4, and has no factor of its scales, one F32",
+                     IMPORT_SHOW(name));
+  return import_add(out, IMPORT_FACTOR, factor, error);
 }
 
 /* N and K, of a tensor that may have more dimensions. */
@@ -50,9 +78,10 @@ static enum status take_matrix(struct import_weight *out, bool of_blocks, bool s
   if (tensor->rank != rank)
     return error_set(error, STATUS_UNSUPPORTED, "tensor '%s' has %zu dimension%s; %zu are taken, or experts by number",
                      IMPORT_SHOW(tensor->name), tensor->rank, plural(tensor->rank), rank);
-  if (bytes == 0 || bytes % (BLOCK / 2) != 0 || rows > INT64_MAX || bytes > INT64_MAX / 2)
+  uint64_t block_bytes = out->format == GEMM_FORMAT_NVFP4 ? BLOCK_NV / 2 : BLOCK / 2;
+  if (bytes == 0 || bytes % block_bytes != 0 || rows > INT64_MAX || bytes > INT64_MAX / 2)
     return error_set(error, STATUS_BAD_FILE, "tensor '%s' has %llu rows of %llu bytes, no multiple of %d",
-                     IMPORT_SHOW(tensor->name), (unsigned long long)rows, (unsigned long long)bytes, BLOCK / 2);
+                     IMPORT_SHOW(tensor->name), (unsigned long long)rows, (unsigned long long)bytes, (int)block_bytes);
   if (stacked && experts > UINT32_MAX)
     return error_set(error, STATUS_TOO_LARGE, "tensor '%s' has %llu experts", IMPORT_SHOW(tensor->name),
                      (unsigned long long)experts);
@@ -67,15 +96,18 @@ static enum status take_scales(const struct import_entry *scales, struct import_
   uint64_t parts = out->tensor->parts > 0 ? out->tensor->parts : 1, rows = (uint64_t)out->n;
   uint64_t experts = out->experts > 0 ? out->experts : out->tensor->parts; /* in the tensor of scales */
   if (scales == NULL)
-    return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is MXFP4, and has no scales beside it",
-                     IMPORT_SHOW(codes->name));
+    return error_set(error, STATUS_NOT_FOUND, "tensor '%s' is %s, and has no scales beside it",
+                     IMPORT_SHOW(codes->name), gemm_format_name(out->format));
+  uint64_t block = out->format == GEMM_FORMAT_NVFP4 ? BLOCK_NV : BLOCK;
   const struct safetensors_tensor *tensor = scales->tensor;
   bool shaped = experts > 0 ? tensor->rank == 3 && tensor->shape[0] == experts && tensor->shape[1] == rows
                             : tensor->rank == 2 && tensor->shape[0] == rows;
-  if ((tensor->dtype != DTYPE_U8 && tensor->dtype != DTYPE_F8_E8M0) || !shaped ||
-      tensor->elements != codes->elements / (BLOCK / 2) * parts)
-    return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each %d elements of %lld x %lld",
-                     IMPORT_SHOW(tensor->name), BLOCK, (long long)out->n, (long long)out->k);
+  bool typed =
+      block == BLOCK_NV ? tensor->dtype == DTYPE_F8_E4M3 : tensor->dtype == DTYPE_U8 || tensor->dtype == DTYPE_F8_E8M0;
+  if (!typed || !shaped || tensor->elements != codes->elements / (block / 2) * parts)
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a%s for each %d elements of %lld x %lld",
+                     IMPORT_SHOW(tensor->name), block == BLOCK_NV ? "n F8_E4M3" : " U8", (int)block, (long long)out->n,
+                     (long long)out->k);
   return import_add(out, IMPORT_SCALES, scales, error);
 }
 
@@ -96,13 +128,11 @@ static enum import_claim take(const struct import_model *model, const struct imp
     out->name[strlen(out->name) - strlen(blocks)] = '\0';
   else
     strcpy(out->name + strlen(out->name) - stem, ".weight");
-  out->format = GEMM_FORMAT_MXFP4;
-  out->scale = GEMM_SCALE_GROUP32;
+  out->format = nvfp4 ? GEMM_FORMAT_NVFP4 : GEMM_FORMAT_MXFP4;
+  out->scale = gemm_format_facts(out->format)->scale_default;
   out->pack = 2;
-  if (nvfp4) {
-    (void)refuse_nvfp4(out, error);
+  if (nvfp4 && take_factor(model, stem, out, error) != STATUS_OK)
     return IMPORT_WEIGHT;
-  }
   const struct import_entry *scales = of_blocks ? import_beside(model, name, strlen(blocks), "_scales")
                                                 : import_beside(model, name, stem, ".weight_scale");
   bool stacked =
@@ -120,4 +150,10 @@ static void codes(const struct import_weight *weight, const struct import_data *
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / 2);
 }
 
-const struct importer import_blocks4 = {.name = "MXFP4", .take = take, .codes = codes, .scale = import_scale_at};
+static float factor(const struct import_weight *weight, const struct import_data *data, uint64_t n) {
+  float value = import_factor_at(weight, data, n);
+  return weight->parameter ? value : 1.0f / value;
+}
+
+const struct importer import_blocks4 = {
+    .name = "MXFP4", .take = take, .codes = codes, .scale = import_scale_at, .factor = factor};

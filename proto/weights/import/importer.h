@@ -32,8 +32,8 @@ struct import_model {
 };
 
 enum {
-  IMPORT_FILES = 7, /* of the model that one weight lies in, its sidecars included */
-  IMPORT_AUX = 6,
+  IMPORT_FILES = 8, /* of the model that one weight lies in, its sidecars included */
+  IMPORT_AUX = 7,
 };
 
 /* Tensors beside the codes, read whole before anything is unpacked. */
@@ -44,6 +44,7 @@ enum import_aux {
   IMPORT_MARKER,   /* a text about the weight */
   IMPORT_X_SCALE,  /* of x, one element */
   IMPORT_ROTATION, /* of x: elements of a group, one I32 */
+  IMPORT_FACTOR,   /* of the scales, for all rows or each */
 };
 
 /* One weight, as its files have it. */
@@ -125,6 +126,8 @@ struct importer {
   float (*scale)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
   /* The zero point beside that scale; where the scale mode has them. One that codes do not reach is refused. */
   uint32_t (*zero)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
+  /* The factor of the scales of row n; where the scale mode has them. */
+  float (*factor)(const struct import_weight *weight, const struct import_data *data, uint64_t n);
   /* The same where they lie with the codes: GROUP scales of a row of the tile. */
   void (*tile_scales)(const struct import_weight *weight, const struct import_tile *tile, uint64_t row, float *out);
 };

@@ -6,8 +6,9 @@
  *                       element) and comfy_quant (comfy.c)
  *   U8 [N, K/4]         gemmd's own INT2: four codes a byte, the first in the lowest bits, F16 scales
  *   U16 [N, K/4]        gemmd's own INT4, scales F16 or BF16, and MXFP4, scales F8_E8M0: four codes an element,
- *                       the first in the lowest bits
+ *                       the first in the lowest bits; NVFP4, scales F8_E4M3
  *   U8 <tensor>_zero    of the scales' shape: INT4's zero points
+ *   F32 <tensor>_factor [N]: NVFP4's factors of rows
  *
  * What is done to x: <tensor>_input_scale, <stem>.input_scale (compressed-tensors with static activations, ModelOpt) or
  * <stem>.scale_input (ComfyUI), real, of one element, is the scale by which x is quantized; <tensor>_input_order, I32
@@ -74,10 +75,11 @@ static const struct import_entry *find_scales(const struct import_model *model, 
 
 /* Tensors that are about a weight of the same stem, or of the name before the suffix. */
 static bool is_beside(const struct import_model *model, const char *name) {
-  static const char *const suffixes[] = {"_zero",         "_scale",        "_scale_inv",     ".scale",
-                                         ".scales",       ".scale_weight", ".scale_input",   ".weight_scale_inv",
-                                         ".weight_scale", ".k_scale",      ".input_scale",   ".output_scale",
-                                         "_input_scale",  "_input_order",  "_input_rotation"};
+  static const char *const suffixes[] = {
+      "_zero",          "_factor",       "_scale",        "_scale_inv",        ".scale",
+      ".scales",        ".scale_weight", ".scale_input",  ".weight_scale_inv", ".weight_scale",
+      ".k_scale",       ".input_scale",  ".output_scale", "_input_scale",      "_input_order",
+      "_input_rotation"};
   for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes; i++) {
     size_t length = strlen(suffixes[i]);
     if (!import_ends(name, suffixes[i]))
@@ -111,6 +113,15 @@ static enum status refuse_markers(const struct import_model *model, const struct
 
 /* ---- scales */
 
+static enum status take_factors(const struct import_model *model, struct import_weight *out, struct error *error) {
+  const char *name = out->tensor->tensor->name;
+  const struct import_entry *factors = import_beside(model, name, 0, "_factor");
+  if (factors == NULL || factors->tensor->dtype != DTYPE_F32 || factors->tensor->elements != (uint64_t)out->n)
+    return error_set(error, factors == NULL ? STATUS_NOT_FOUND : STATUS_BAD_FILE,
+                     "tensor '%s' has no _factor, an F32 for each of %lld rows", IMPORT_SHOW(name), (long long)out->n);
+  return import_add(out, IMPORT_FACTOR, factors, error);
+}
+
 static enum status take_scales(const struct import_model *model, const struct import_wish *wish,
                                struct import_weight *out, struct error *error) {
   const char *name = out->tensor->tensor->name, *type = safetensors_dtype_name(out->tensor->tensor->dtype);
@@ -128,6 +139,8 @@ static enum status take_scales(const struct import_model *model, const struct im
                      IMPORT_SHOW(scales->tensor->name), IMPORT_SHOW(second->tensor->name));
   if (scales->tensor->dtype == DTYPE_F8_E8M0 && out->format == GEMM_FORMAT_INT4)
     out->format = GEMM_FORMAT_MXFP4;
+  if (scales->tensor->dtype == DTYPE_F8_E4M3 && out->format == GEMM_FORMAT_INT4)
+    out->format = GEMM_FORMAT_NVFP4;
   enum status status = import_add(out, IMPORT_SCALES, scales, error);
   const struct import_entry *zeros = import_beside(model, name, 0, "_zero");
   if (status == STATUS_OK && zeros != NULL && out->format == GEMM_FORMAT_INT4) {
@@ -137,6 +150,8 @@ static enum status take_scales(const struct import_model *model, const struct im
       return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each scale",
                        IMPORT_SHOW(zeros->tensor->name));
   }
+  if (status == STATUS_OK && out->format == GEMM_FORMAT_NVFP4)
+    status = take_factors(model, out, error);
   return status == STATUS_OK ? import_scale_mode(wish != NULL ? wish->scale : GEMM_SCALE_NONE, out, error) : status;
 }
 
@@ -324,4 +339,5 @@ const struct importer import_plain = {.name = "safetensors",
                                       .numbers = numbers,
                                       .codes = codes,
                                       .scale = import_scale_at,
-                                      .zero = zero};
+                                      .zero = zero,
+                                      .factor = import_factor_at};

@@ -3,6 +3,7 @@
 #include "../../number.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool scale_fits(enum gemm_scale scale, const struct safetensors_tensor *tensor, int64_t n, int64_t k) {
   const struct gemm_scale_facts *facts = gemm_scale_facts(scale);
@@ -22,6 +23,8 @@ static bool type_fits(enum gemm_type type, const struct safetensors_tensor *tens
     return tensor->dtype == DTYPE_BF16;
   case GEMM_E8M0:
     return tensor->dtype == DTYPE_U8 || tensor->dtype == DTYPE_F8_E8M0;
+  case GEMM_E4M3:
+    return tensor->dtype == DTYPE_F8_E4M3;
   default:
     return tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F16 || tensor->dtype == DTYPE_BF16;
   }
@@ -43,8 +46,11 @@ static const char *shape_text(const struct safetensors_tensor *tensor, char out[
 
 /* UNSUPPORTED where no mode of the format has scales of this type. */
 static enum status check_type(const struct import_weight *out, struct error *error) {
-  static const char *const names[] = {
-      [GEMM_F32] = "F32, F16 or BF16", [GEMM_F16] = "F16", [GEMM_BF16] = "BF16", [GEMM_E8M0] = "F8_E8M0 or U8"};
+  static const char *const names[] = {[GEMM_F32] = "F32, F16 or BF16",
+                                      [GEMM_F16] = "F16",
+                                      [GEMM_BF16] = "BF16",
+                                      [GEMM_E8M0] = "F8_E8M0 or U8",
+                                      [GEMM_E4M3] = "F8_E4M3"};
   const struct safetensors_tensor *scales = out->aux[IMPORT_SCALES]->tensor;
   enum gemm_type own = gemm_format_facts(out->format)->scale_type, other = own;
   for (int mode = 0; mode < GEMM_SCALES; mode++) {
@@ -96,6 +102,15 @@ float import_scale_at(const struct import_weight *weight, const struct import_da
   float value = 0.0f;
   if (scales->dtype == DTYPE_U8 || scales->dtype == DTYPE_F8_E8M0)
     return number_from_e8m0(data->aux[IMPORT_SCALES][index]);
+  if (scales->dtype == DTYPE_F8_E4M3)
+    return number_from_e4m3(data->aux[IMPORT_SCALES][index]);
   safetensors_to_f32(scales->dtype, data->aux[IMPORT_SCALES] + index * (scales->dtype == DTYPE_F32 ? 4 : 2), 1, &value);
+  return value;
+}
+
+float import_factor_at(const struct import_weight *weight, const struct import_data *data, uint64_t n) {
+  float value;
+  uint64_t index = weight->aux[IMPORT_FACTOR]->tensor->elements == 1 ? 0 : n;
+  memcpy(&value, data->aux[IMPORT_FACTOR] + index * sizeof value, sizeof value);
   return value;
 }

@@ -12,5 +12,7 @@ MUST_CHECK enum status import_scale_mode(enum gemm_scale wanted, struct import_w
 uint64_t import_scale_index(const struct import_weight *weight, uint64_t n, uint64_t column);
 /* struct importer's `scale`. */
 float import_scale_at(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
+/* struct importer's `factor`: IMPORT_FACTOR, F32, of one element or [N]. */
+float import_factor_at(const struct import_weight *weight, const struct import_data *data, uint64_t n);
 
 #endif

@@ -87,6 +87,9 @@ enum status data_weight_make(struct data_weight *out, const struct gemm_weight *
     gemm_scale_put(gemm_scale_type(shape), out->canonical + layout->scales_offset, i, scale);
   }
   memset(out->canonical + layout->zeros_offset, 7, layout->zeros_bytes);
+  for (uint64_t i = 0; i < layout->factors_bytes / sizeof(float); i++) {
+    gemm_scale_put(GEMM_F32, out->canonical + layout->factors_offset, i, 1 + (float)(i % 5) / 4);
+  }
   return STATUS_OK;
 }
 
@@ -205,6 +208,7 @@ static double code_of(const struct data_weight *weight, const uint8_t *row, int6
   case GEMM_FORMAT_BF16:
     return load(GEMM_BF16, row, k);
   case GEMM_FORMAT_MXFP4:
+  case GEMM_FORMAT_NVFP4:
     return number_from_e2m1(row[k / 2] >> k % 2 * 4 & 15);
   case GEMM_FORMAT_INT4:
   case GEMM_FORMAT_INT4A8:
@@ -218,8 +222,11 @@ static double scale_at(const struct data_weight *weight, int64_t n, int64_t k) {
   if (weight->shape.scale == GEMM_SCALE_NONE) {
     return 1;
   }
-  return gemm_scale_get(gemm_scale_type(&weight->shape), weight->canonical + weight->layout.scales_offset,
-                        scale_index(weight, n, k));
+  double factor = weight->layout.factors_bytes > 0
+                      ? gemm_scale_get(GEMM_F32, weight->canonical + weight->layout.factors_offset, (uint64_t)n)
+                      : 1;
+  return factor * gemm_scale_get(gemm_scale_type(&weight->shape), weight->canonical + weight->layout.scales_offset,
+                                 scale_index(weight, n, k));
 }
 
 /* Row r of x as the product reads it. */

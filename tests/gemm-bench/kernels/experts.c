@@ -102,6 +102,8 @@ static enum status repeat(struct data_weight *out, const struct data_weight *one
            one->canonical + one->layout.scales_offset, one->layout.scales_bytes);
     memcpy(out->canonical + out->layout.zeros_offset + (uint64_t)e * one->layout.zeros_bytes,
            one->canonical + one->layout.zeros_offset, one->layout.zeros_bytes);
+    memcpy(out->canonical + out->layout.factors_offset + (uint64_t)e * one->layout.factors_bytes,
+           one->canonical + one->layout.factors_offset, one->layout.factors_bytes);
   }
   return STATUS_OK;
 }

@@ -39,6 +39,7 @@ static const char *code_dtype(enum gemm_format format) {
   case GEMM_FORMAT_INT4:
   case GEMM_FORMAT_INT4A8:
   case GEMM_FORMAT_MXFP4:
+  case GEMM_FORMAT_NVFP4:
     return "U16";
   case GEMM_FORMAT_F16:
     return "F16";
@@ -55,6 +56,8 @@ static const char *scale_dtype(const struct gemm_weight *shape) {
     return "F16";
   case GEMM_BF16:
     return "BF16";
+  case GEMM_E4M3:
+    return "F8_E4M3";
   default:
     return "F8_E8M0";
   }
@@ -83,6 +86,10 @@ void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, cons
   if (weight->layout.zeros_bytes > 0)
     checkpoint_add(checkpoint, beside, "U8", rows, groups, weight->canonical + weight->layout.zeros_offset,
                    weight->layout.zeros_bytes);
+  snprintf(beside, sizeof beside, "%s_factor", name);
+  if (weight->layout.factors_bytes > 0)
+    checkpoint_add(checkpoint, beside, "F32", rows, 0, weight->canonical + weight->layout.factors_offset,
+                   weight->layout.factors_bytes);
 }
 
 void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {

@@ -16,7 +16,8 @@ static void *allocate(uint64_t bytes) {
   return memory;
 }
 
-/* Codes of all experts, then scales of all, then their zero points: put together of what each has by itself. */
+/* Codes of all experts, then scales of all, their zero points, their factors: put together of what each has by itself.
+ */
 void oracle_experts_make(struct oracle_experts *out, const struct gemm_weight *shape, uint64_t seed) {
   struct error error;
   *out = (struct oracle_experts){.each = allocate((uint64_t)shape->experts * sizeof *out->each),
@@ -36,6 +37,8 @@ void oracle_experts_make(struct oracle_experts *out, const struct gemm_weight *s
            each->layout.scales_bytes);
     memcpy(codes + out->whole.layout.zeros_offset + (uint64_t)e * each->layout.zeros_bytes,
            each->canonical + each->layout.zeros_offset, each->layout.zeros_bytes);
+    memcpy(codes + out->whole.layout.factors_offset + (uint64_t)e * each->layout.factors_bytes,
+           each->canonical + each->layout.factors_offset, each->layout.factors_bytes);
   }
 }
 

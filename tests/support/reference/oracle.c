@@ -28,6 +28,7 @@ const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
     {GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32},
     {GEMM_FORMAT_INT4A8, GEMM_SCALE_ROW_ZEROS},
     {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32},
+    {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS},
 };
 
 static void *allocate(uint64_t bytes) {
@@ -121,6 +122,10 @@ static enum gemm_type code_type(enum gemm_format format) {
   }
 }
 
+static bool is_e2m1(enum gemm_format format) {
+  return gemm_format_facts(format)->element == GEMM_E2M1;
+}
+
 static int code_mask(enum gemm_format format) {
   return (1 << gemm_format_facts(format)->bits) - 1;
 }
@@ -138,6 +143,11 @@ static int zero_of(const struct oracle_weight *weight, int64_t n, int64_t k) {
                                         : middle;
 }
 
+/* So that scales of e4m3 keep their bits where `unit` is small. */
+static float factor(uint64_t row) {
+  return row % 3 == 0 ? 0x1.8p-7f : 0x1.2345p-7f;
+}
+
 static void weight_start(struct oracle_weight *out, const struct gemm_weight *shape) {
   struct error error;
   out->shape = *shape;
@@ -151,6 +161,9 @@ static void weight_start(struct oracle_weight *out, const struct gemm_weight *sh
   for (uint64_t i = 0; i < out->layout.zeros_bytes; i++) {
     out->canonical[out->layout.zeros_offset + i] = (uint8_t)(i % 5 == 0 ? 8 : i * 7 % 16);
   }
+  for (uint64_t i = 0; i < out->layout.factors_bytes / sizeof(float); i++) {
+    element_set(out->canonical + out->layout.factors_offset, (int64_t)i, GEMM_F32, factor(i));
+  }
 }
 
 static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float value) {
@@ -161,7 +174,7 @@ static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float v
   }
   int bits = gemm_format_facts(weight->shape.format)->bits, mask = code_mask(weight->shape.format);
   int shift = (int)(k * bits % 8), code = (int)value + zero_of(weight, n, k);
-  code = weight->shape.format == GEMM_FORMAT_MXFP4 ? number_to_e2m1(value) : code < 0 ? 0 : code > mask ? mask : code;
+  code = is_e2m1(weight->shape.format) ? number_to_e2m1(value) : code < 0 ? 0 : code > mask ? mask : code;
   row[k * bits / 8] = (uint8_t)((row[k * bits / 8] & ~(mask << shift)) | code << shift);
 }
 
@@ -172,11 +185,17 @@ static double code_get(const struct oracle_weight *weight, int64_t n, int64_t k)
   }
   int bits = gemm_format_facts(weight->shape.format)->bits;
   int code = row[k * bits / 8] >> (k * bits % 8) & code_mask(weight->shape.format);
-  return weight->shape.format == GEMM_FORMAT_MXFP4 ? number_from_e2m1((uint8_t)code) : code - zero_of(weight, n, k);
+  return is_e2m1(weight->shape.format) ? number_from_e2m1((uint8_t)code) : code - zero_of(weight, n, k);
 }
 
 static void scale_set(struct oracle_weight *weight, uint64_t index, float value) {
   element_set(weight->canonical + weight->layout.scales_offset, (int64_t)index, gemm_scale_type(&weight->shape), value);
+}
+
+static double factor_of(const struct oracle_weight *weight, int64_t n) {
+  return weight->layout.factors_bytes > 0
+             ? oracle_element(weight->canonical + weight->layout.factors_offset, n, GEMM_F32)
+             : 1;
 }
 
 static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k) {
@@ -189,7 +208,7 @@ static double scale_get(const struct oracle_weight *weight, int64_t n, int64_t k
 static void weight_finish(struct oracle_weight *weight) {
   for (int64_t n = 0; n < weight->shape.n; n++) {
     for (int64_t k = 0; k < weight->shape.k; k++) {
-      weight->values[n * weight->shape.k + k] = code_get(weight, n, k) * scale_get(weight, n, k);
+      weight->values[n * weight->shape.k + k] = code_get(weight, n, k) * scale_get(weight, n, k) * factor_of(weight, n);
     }
   }
 }
@@ -235,6 +254,7 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
         value = (int)(oracle_random(&state) & 15) - 8;
         break;
       case GEMM_FORMAT_MXFP4:
+      case GEMM_FORMAT_NVFP4:
         value = 3 * oracle_normal(&state);
         break;
       default:
@@ -250,7 +270,8 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
     /* INT2's codes reach further up than down, so that a negative scale is often the better one. */
     double sign = shape->format == GEMM_FORMAT_INT2 && oracle_random(&state) % 2 == 0 ? -1 : 1;
-    scale_set(out, i, (float)(sign * exp2(oracle_uniform(&state)) * unit / typical));
+    double beside = out->layout.factors_bytes > 0 ? 0x1p-7 : 1;
+    scale_set(out, i, (float)(sign * exp2(oracle_uniform(&state)) * unit / typical / beside));
   }
   weight_finish(out);
   input_make(out, &state);
@@ -293,6 +314,9 @@ void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
 void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape) {
   weight_start(out, shape);
   memset(out->canonical + out->layout.zeros_offset, 8, out->layout.zeros_bytes);
+  for (uint64_t i = 0; i < out->layout.factors_bytes / sizeof(float); i++) {
+    element_set(out->canonical + out->layout.factors_offset, (int64_t)i, GEMM_F32, 1);
+  }
   for (int64_t i = 0; i < shape->n && i < shape->k; i++) {
     code_set(out, i, i, 1);
   }

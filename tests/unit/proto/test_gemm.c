@@ -78,8 +78,8 @@ static void refused_weights(void **state) {
       {{8, 0, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 0"},
       {{8, LIMIT_K_INT8 + 1, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, "K must be 1..131071, got 131072"},
       {{8, LIMIT_K + 1, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, "K must be 1..16777216, got 16777217"},
-      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0}, "format must be 1..9, got 0"},
-      {{8, 8, (enum gemm_format)10, GEMM_SCALE_NONE, 0, 0}, "format must be 1..9, got 10"},
+      {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0}, "format must be 1..10, got 0"},
+      {{8, 8, (enum gemm_format)11, GEMM_SCALE_NONE, 0, 0}, "format must be 1..10, got 11"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_BLOCK, 0, 0}, "scale mode block (3) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_NONE, 0, 0}, "scale mode none (0) does not go with format int8"},
       {{8, 8, GEMM_FORMAT_FP8, GEMM_SCALE_GROUP, 0, 0}, "scale mode group (4) does not go with format fp8"},
@@ -90,7 +90,7 @@ static void refused_weights(void **state) {
       {{8, 8, GEMM_FORMAT_INT4, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int4"},
       {{8, 8, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32_BF16, 0, 0},
        "scale mode group32-bf16 (10) does not go with format mxfp4"},
-      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)19, 0, 0}, "scale mode unknown (19) does not go with format bf16"},
+      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)20, 0, 0}, "scale mode unknown (20) does not go with format bf16"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct error error;
@@ -108,33 +108,40 @@ static void layouts(void **state) {
     struct gemm_weight weight;
     struct gemm_layout layout;
   } cases[] = {
-      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 0}, {16, 16, 256, 1, 1, 1, 4, 260, 0, 0, 0, 0, 0}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, {32, 96, 256, 3, 3, 1, 12, 268, 0, 0, 0, 0, 0}},
-      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, {32, 256, 256, 8, 8, 1, 32, 288, 0, 0, 0, 0, 0}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {272, 35088, 35328, 6, 2, 3, 24, 35352, 0, 0, 0, 0, 0}},
-      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0}, {128, 16384, 16384, 1, 1, 1, 4, 16388, 0, 0, 0, 0, 0}},
-      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {32, 64, 256, 2, 2, 1, 4, 260, 0, 0, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, {64, 192, 256, 3, 3, 1, 6, 262, 0, 0, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64, 0, 0}, {128, 384, 512, 9, 3, 3, 18, 530, 0, 0, 0, 0, 0}},
+      {{1, 1, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 0}, {16, 16, 256, 1, 1, 1, 4, 260, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, {32, 96, 256, 3, 3, 1, 12, 268, 0, 0, 0, 0, 0, 0, 0}},
+      {{8, 32, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0}, {32, 256, 256, 8, 8, 1, 32, 288, 0, 0, 0, 0, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
+       {272, 35088, 35328, 6, 2, 3, 24, 35352, 0, 0, 0, 0, 0, 0, 0}},
+      {{128, 128, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
+       {128, 16384, 16384, 1, 1, 1, 4, 16388, 0, 0, 0, 0, 0, 0, 0}},
+      {{2, 1, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {32, 64, 256, 2, 2, 1, 4, 260, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, 0, 0}, {64, 192, 256, 6, 3, 2, 12, 268, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 0, 0}, {64, 192, 256, 3, 3, 1, 6, 262, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64, 0, 0}, {128, 384, 512, 9, 3, 3, 18, 530, 0, 0, 0, 0, 0, 0, 0}},
       {{3, 129, GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32_BF16_ZEROS, 0, 0},
-       {128, 384, 512, 15, 3, 5, 30, 783, 0, 0, 0, 768, 15}},
-      {{3, 129, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32, 0, 0}, {128, 384, 512, 15, 3, 5, 15, 527, 0, 0, 0, 0, 0}},
-      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, {32, 160, 256, 0, 0, 0, 0, 256, 0, 0, 0, 0, 0}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0}},
+       {128, 384, 512, 15, 3, 5, 30, 783, 0, 0, 0, 768, 15, 0, 0}},
+      {{3, 129, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32, 0, 0}, {128, 384, 512, 15, 3, 5, 15, 527, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS, 0, 0},
+       {128, 384, 512, 27, 3, 9, 27, 780, 0, 0, 0, 0, 0, 768, 12}},
+      {{5, 15, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}, {32, 160, 256, 0, 0, 0, 0, 256, 0, 0, 0, 0, 0, 0, 0}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 0, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0, 0, 0}},
       {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0, 0, 0}},
+       {(uint64_t)1 << 25, (uint64_t)1 << 49, (uint64_t)1 << 49, 0, 0, 0, 0, (uint64_t)1 << 49, 0, 0, 0, 0, 0, 0, 0}},
       /* with experts */
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0, 0, 0}},
-      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0, 0, 0}},
-      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0}, {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0, 0, 0}},
-      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 2, 0}, {32, 192, 256, 6, 6, 1, 24, 280, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 17, GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 2, 0}, {32, 192, 256, 2, 2, 1, 8, 264, 0, 0, 0, 0, 0, 0, 0}},
+      {{129, 257, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 3, 0},
+       {272, 105264, 105472, 18, 6, 3, 72, 105544, 0, 0, 0, 0, 0, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, 4, 0}, {64, 768, 768, 24, 12, 2, 48, 816, 0, 0, 0, 0, 0, 0, 0}},
       {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_ROW_ZEROS, 4, 0},
-       {128, 1536, 1536, 12, 12, 1, 24, 1804, 0, 0, 0, 1792, 12}},
-      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0}},
+       {128, 1536, 1536, 12, 12, 1, 24, 1804, 0, 0, 0, 1792, 12, 0, 0}},
+      {{3, 129, GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS, 4, 0},
+       {128, 1536, 1536, 108, 12, 9, 108, 1840, 0, 0, 0, 0, 0, 1792, 48}},
+      {{5, 17, GEMM_FORMAT_BF16, GEMM_SCALE_NONE, 1, 0}, {64, 320, 512, 0, 0, 0, 0, 512, 0, 0, 0, 0, 0, 0, 0}},
       {{LIMIT_N, LIMIT_K, GEMM_FORMAT_F16, GEMM_SCALE_NONE, LIMIT_EXPERTS, 0},
-       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0, 0, 0}},
+       {(uint64_t)1 << 25, (uint64_t)1 << 58, (uint64_t)1 << 58, 0, 0, 0, 0, (uint64_t)1 << 58, 0, 0, 0, 0, 0, 0, 0}},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct gemm_layout layout;
@@ -161,6 +168,7 @@ static void types_by_format(void **state) {
       {GEMM_FORMAT_INT4, "f32 f16 bf16", "f32 f16 bf16"},
       {GEMM_FORMAT_INT4A8, "f32 f16 bf16 int8", "f32 f16 bf16"},
       {GEMM_FORMAT_MXFP4, "f32 f16 bf16", "f32 f16 bf16"},
+      {GEMM_FORMAT_NVFP4, "f32 f16 bf16", "f32 f16 bf16"},
       {GEMM_FORMAT_NONE, "", ""},
   };
   for (size_t i = 0; i < COUNT(rows); i++)
@@ -461,7 +469,7 @@ static void test_rows_end(void **state) {
   (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
     const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
-    bool integers = gemm_is_packed((enum gemm_format)format) && format != GEMM_FORMAT_MXFP4;
+    bool integers = gemm_is_packed((enum gemm_format)format) && facts->element != GEMM_E2M1;
     assert_int_equal(facts->padding, !integers ? 0 : facts->bits == 2 ? 0x55 : 0x88);
     assert_int_equal(facts->element == GEMM_TYPE_NONE, integers);
     for (int scale = 0; scale < GEMM_SCALES; scale++)
