@@ -103,19 +103,18 @@ __global__ void __launch_bounds__(packed_threads) packed_products(const packed_p
         sums[r][c] += __shfl_xor_sync(0xffffffffu, sums[r][c], offset);
     }
   }
+  // A lane an element: all that follows is there once.
+  float own = 0.0f;
 #pragma unroll
-  for (int r = 0; r < rows; r++) {
-#pragma unroll
-    for (int c = 0; c < columns; c++) {
-      const int64_t m = first_m + r, n = first_n + c;
-      if (lane != r * columns + c || m >= p.m || n >= p.n)
-        continue;
-      if (p.cut.slices > 1)
-        p.parts[(slice * p.m + m) * p.n + n] = sums[r][c];
-      else
-        packed_write(p, m, n, sums[r][c]);
-    }
-  }
+  for (int i = 0; i < rows * columns; i++)
+    own = lane == i ? sums[i / columns][i % columns] : own;
+  const int64_t m = first_m + lane / columns, n = first_n + lane % columns;
+  if (lane >= rows * columns || m >= p.m || n >= p.n)
+    return;
+  if (p.cut.slices > 1)
+    p.parts[(slice * p.m + m) * p.n + n] = own;
+  else
+    packed_write(p, m, n, own);
 }
 
 __global__ void __launch_bounds__(plain_adders) packed_join(const packed_product p) {
