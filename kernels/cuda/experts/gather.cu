@@ -11,7 +11,10 @@ using kernel = void (*)(gather_pass);
 template <gather_to kTo, bool kRoutes> kernel kernel_by(gemm_type x_type) {
   if (x_type == GEMM_F32)
     return gather<float, kTo, kRoutes>;
-  return x_type == GEMM_F16 ? gather<__half, kTo, kRoutes> : gather<__nv_bfloat16, kTo, kRoutes>;
+  if constexpr (kTo == GATHER_AS_IT_IS) // types of 16 bits are one
+    return gather<__half, kTo, kRoutes>;
+  else
+    return x_type == GEMM_F16 ? gather<__half, kTo, kRoutes> : gather<__nv_bfloat16, kTo, kRoutes>;
 }
 
 template <bool kRoutes> kernel kernel_of(const gather_pass &p) {

@@ -10,7 +10,11 @@ namespace experts {
 constexpr int kept_most = 2;
 // Of a block of a row. Where places are known rows are all that there is to do: small blocks, of which many run.
 template <bool kRoutes> constexpr int row_threads = kRoutes ? threads : 256;
-template <bool kRoutes> constexpr int row_blocks = kRoutes ? 2 : 6; // of a multiprocessor
+// Of a multiprocessor; without instructions for E4M3 registers are too few for six.
+template <bool kRoutes, gather_to kTo>
+constexpr int row_blocks = kRoutes                                           ? 2
+                           : kTo == GATHER_E4M3_BLOCKS && !e4m3_instructions ? 5
+                                                                             : 6;
 
 template <typename X> __device__ inline const X *row_of_x(const gather_pass &p, int64_t row) {
   return reinterpret_cast<const X *>(static_cast<const uint8_t *>(p.x) + row * p.x_stride);
@@ -151,7 +155,7 @@ template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p,
 
 // A row of x, or of a pair, a block.
 template <typename X, gather_to kTo, bool kRoutes>
-__global__ void __launch_bounds__(row_threads<kRoutes>, row_blocks<kRoutes>)
+__global__ void __launch_bounds__(row_threads<kRoutes>, row_blocks<kRoutes, kTo>)
     gather(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();

@@ -14,44 +14,39 @@ __device__ inline void activate_wait_for_v() {
 #endif
 }
 
-__device__ inline float activate_value(float v, gemm_activation activation) {
-  switch (activation) {
-  case GEMM_RELU:
-    return v < 0.0f ? 0.0f : v;
-  case GEMM_GELU:
-    return 0.5f * v * erfcf(v * -0.70710678f);
-  case GEMM_SILU:
-    return v / (1.0f + expf(-v));
-  default:
-    return v;
-  }
-}
-
 // Comparisons that leave a NaN as it is.
 __device__ inline float activate_between(float v, float low, float high) {
   return v > high ? high : v < low ? low : v;
 }
 
-__device__ inline float activate_gated(float gate, float up, gemm_activation activation) {
-  if (activation != GEMM_SWIGLU_CLAMPED)
-    return activate_value(gate, activation) * up;
-  gate = activate_between(gate, -INFINITY, 7.0f);
-  return gate / (1.0f + expf(-1.702f * gate)) * (activate_between(up, -7.0f, 7.0f) + 1.0f);
+// The activation of v, times `up` where v is a gate.
+__device__ inline float activate_value(float v, float up, bool gated, gemm_activation activation) {
+  const bool clamped = activation == GEMM_SWIGLU_CLAMPED;
+  if (clamped) {
+    v = activate_between(v, -INFINITY, 7.0f);
+    up = activate_between(up, -7.0f, 7.0f) + 1.0f;
+  }
+  if (clamped || activation == GEMM_SILU)
+    v = v / (1.0f + expf((clamped ? -1.702f : -1.0f) * v));
+  else if (activation == GEMM_GELU)
+    v = 0.5f * v * erfcf(v * -0.70710678f);
+  else if (activation == GEMM_RELU)
+    v = v < 0.0f ? 0.0f : v;
+  return gated ? v * up : v;
 }
 
 // Eight elements of one row of the result, from column i on; zeros behind the last.
 template <typename T>
 __device__ inline void activate_row8(const activate_pass &p, int64_t row, int64_t i, bool aligned, float (&out)[8]) {
   const T *v = reinterpret_cast<const T *>(static_cast<const uint8_t *>(p.v) + row * p.v_stride);
-  float up[8];
+  float up[8] = {};
   number_load8(v, i, p.columns, aligned, out);
   if (p.gated)
     number_load8(v + p.columns, i, p.columns, aligned, up);
 #pragma unroll
   for (int j = 0; j < 8; j++) {
     T rounded;
-    number_store(&rounded,
-                 p.gated ? activate_gated(out[j], up[j], p.activation) : activate_value(out[j], p.activation));
+    number_store(&rounded, activate_value(out[j], up[j], p.gated, p.activation));
     out[j] = number_load(rounded);
   }
 }

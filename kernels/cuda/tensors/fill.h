@@ -21,7 +21,6 @@ struct tensors_fill {
   uint32_t seed;
 };
 cudaError_t tensors_fill_launch(cudaStream_t stream, const struct tensors_fill *fill);
-const void *kernel_of_tensors_fill(void);
 
 #ifdef __cplusplus
 }
