@@ -55,7 +55,7 @@ NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[
 FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/instances_fp8 \
   passes/activate passes/input passes/quantize weight/convert_kernels
 $(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -gencode arch=compute_80,code=sm_80 \
-  -gencode arch=compute_89,code=sm_89 -gencode arch=compute_90,code=[sm_90,compute_90]
+  $(if $(NVCC_FAST),,-gencode arch=compute_89,code=sm_89) -gencode arch=compute_90,code=[sm_90,compute_90]
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
@@ -177,7 +177,7 @@ $(BUILD)/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkerne
 
 # Sanitizers make the unrolled kernels so large that -O3 takes minutes. Sums in registers are arrays to them, and looked
 # at with each step: where such a tile reads and writes memory the address sanitizer sees without that.
-KERNEL_OPTIMIZATION := $(if $(SANITIZE),-O1,-O3)
+KERNEL_OPTIMIZATION ?= $(if $(SANITIZE),-O1,-O3)
 TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=object-size$(comma)bounds$(comma)null$(comma)alignment)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
