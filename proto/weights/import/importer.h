@@ -32,7 +32,7 @@ struct import_model {
 };
 
 enum {
-  IMPORT_FILES = 8, /* of the model that one weight lies in, its sidecars included */
+  IMPORT_FILES = 7, /* of the model that one weight lies in, its sidecars included; the last descriptor: config.json */
   IMPORT_AUX = 7,
 };
 
