@@ -111,9 +111,12 @@ static void forget(struct tuner *tuner, struct tune_request *request) {
   request->count = 0;
   for (uint32_t i = 0; i < BOOK_ENTRIES; i++) {
     struct book_entry *entry = &tuner->book.entries[i];
-    if (!entry->used || entry->pin != NULL || entry == tuner->current ||
+    bool tried = entry == tuner->current, awaited = tried && tuner->ask != NULL;
+    if (!entry->used || entry->pin != NULL || awaited ||
         fnmatch(request->text, variant_problem_text(&entry->problem, shape), 0) != 0)
       continue;
+    if (tried)
+      tuner_leave(tuner);
     bool asked = entry->asked;
     tuner_unkeep(tuner, entry);
     tuner_unpublish(tuner, entry);

@@ -199,6 +199,25 @@ static void test_few_first_under_load(void **state) {
   assert_int_equal(tuning.saved, 1);
 }
 
+/* Also the one whose kernels are being tried, for which nobody waits: it begins anew. */
+static void test_forgotten_while_it_is_tried(void **state) {
+  (void)state;
+  uint64_t now = 0;
+  struct tune_request request = {.verb = TUNE_FORGET, .text = "*"};
+  struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_BACKGROUND);
+  (void)tuning_serving(TUNING_ROWS, 20000);
+  for (int i = 0; i < STEPS_MOST && planted.launched[HONEST] == 0; i++)
+    run_for(&now, 1);
+  assert_true(planted.launched[HONEST] > 0);
+  tuner_request(tuning.tuner, &message);
+  assert_int_equal(request.count, 1);
+  assert_string_equal(tuning_listed().state, "seen");
+  run_under_load(&now);
+  assert_int_equal(planted_crime(tuning_serving(TUNING_ROWS, 20000)), HONEST);
+}
+
 /* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
 static void test_long_ones_go_on_where_they_were(void **state) {
   struct timespec clock;
@@ -283,6 +302,7 @@ int main(void) {
       TUNER_TEST(test_long_ones_run_where_such_are_served),
       TUNER_TEST(test_share_by_what_is_served),
       TUNER_TEST(test_few_first_under_load),
+      TUNER_TEST(test_forgotten_while_it_is_tried),
       TUNER_TEST(test_long_ones_go_on_where_they_were),
       TUNER_TEST(test_asked_for_under_load),
       TUNER_TEST(test_trials_leave_a_core_to_who_asks),
