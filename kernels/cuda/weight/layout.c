@@ -1,6 +1,7 @@
 #include "layout.h"
 
 #include "../families/sm90/grouped_int2/config.h"
+#include "../families/sm90/grouped_int4/config.h"
 #include "../families/sm90/int2/a8_tile.h"
 #include "../families/sm90/int2/tile.h"
 #include "../families/sm90/int2_few/config.h"
@@ -53,10 +54,11 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
   if (!gemm_is_packed(weight->format))
     return rows_choose(weight);
   if (!gemm_is_int2(weight->format)) {
-    bool hopper = capability == 90 && weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
+    bool hopper = capability == 90, dense = weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
     if (weight->format == GEMM_FORMAT_INT4A8)
-      return hopper && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
-    return hopper && weight->k <= INT4_FEW_K_MOST ? LAYOUT_TILES4 : LAYOUT_CODES4;
+      return hopper && dense && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
+    bool fits = dense ? weight->k <= INT4_FEW_K_MOST : grouped_int4_fits(weight->n, weight->k);
+    return hopper && fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
   }
   if (weight->experts > 0) {
     if (weight->format == GEMM_FORMAT_INT2A8)

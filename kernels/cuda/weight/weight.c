@@ -3,6 +3,7 @@
 #include "../exec/staging.h"
 #include "../experts/run.h"
 #include "../families/sm90/grouped_int2/config.h"
+#include "../families/sm90/grouped_int4/config.h"
 #include "../families/sm90/int2/a8_layout.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
@@ -226,8 +227,10 @@ static enum status ways_find(const struct backend *backend, struct backend_weigh
     found = hopper && weight->n % INT2A8_BLOCK_ROWS == 0;
   else if (layout == LAYOUT_TILES2A8)
     found = int2a8_ways_find(weight->n, weight->k, sms, made->int2a8);
+  else if (layout == LAYOUT_TILES4 && weight->experts > 0)
+    found = hopper && grouped_int4_fits(weight->n, weight->k);
   else if (layout == LAYOUT_TILES4)
-    found = hopper && weight->experts == 0 && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
+    found = hopper && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
   else if (layout == LAYOUT_TILES4A8)
     found = hopper;
   if (found)
