@@ -4,25 +4,19 @@
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
 
+#include <type_traits>
+
 namespace codes4 {
 
-__device__ inline uint32_t add(uint32_t left, uint32_t right, __half) {
-  const __half2 out = __hadd2(reinterpret_cast<const __half2 &>(left), reinterpret_cast<const __half2 &>(right));
-  return reinterpret_cast<const uint32_t &>(out);
-}
-__device__ inline uint32_t add(uint32_t left, uint32_t right, __nv_bfloat16) {
-  const __nv_bfloat162 out =
-      __hadd2(reinterpret_cast<const __nv_bfloat162 &>(left), reinterpret_cast<const __nv_bfloat162 &>(right));
+template <typename X> using two_of = std::conditional_t<std::is_same_v<X, __half>, __half2, __nv_bfloat162>;
+
+template <typename X> __device__ inline uint32_t add(uint32_t left, uint32_t right, X) {
+  const two_of<X> out = __hadd2(reinterpret_cast<const two_of<X> &>(left), reinterpret_cast<const two_of<X> &>(right));
   return reinterpret_cast<const uint32_t &>(out);
 }
 
-__device__ inline uint32_t times(uint32_t left, uint32_t right, __half) {
-  const __half2 out = __hmul2(reinterpret_cast<const __half2 &>(left), reinterpret_cast<const __half2 &>(right));
-  return reinterpret_cast<const uint32_t &>(out);
-}
-__device__ inline uint32_t times(uint32_t left, uint32_t right, __nv_bfloat16) {
-  const __nv_bfloat162 out =
-      __hmul2(reinterpret_cast<const __nv_bfloat162 &>(left), reinterpret_cast<const __nv_bfloat162 &>(right));
+template <typename X> __device__ inline uint32_t times(uint32_t left, uint32_t right, X) {
+  const two_of<X> out = __hmul2(reinterpret_cast<const two_of<X> &>(left), reinterpret_cast<const two_of<X> &>(right));
   return reinterpret_cast<const uint32_t &>(out);
 }
 
@@ -54,25 +48,31 @@ template <typename X> __device__ inline void numbers(uint32_t (&a)[4], uint32_t 
   }
 }
 
+__device__ inline uint32_t rotated(uint32_t word, int left) {
+  return __funnelshift_l(word, word, left);
+}
+
 // MXFP4: the value times 2^-14 (f16) or 2^-126 (bf16), a number below the normal ones where it is 0.5.
 template <typename X> __device__ inline void e2m1_fractions(uint32_t (&a)[4], uint32_t word) {
-  constexpr uint32_t sign = 0x80008000, magnitude = std::is_same_v<X, __half> ? 0x0e000e00 : 0x01c001c0;
-  const uint32_t by_3 = word << 3;
+  constexpr uint32_t sign = 0x80008000;
   if constexpr (std::is_same_v<X, __half>) {
-    a[0] = ptx::select_or(by_3, magnitude, word & sign);
-    a[1] = ptx::select_or(word << 6, magnitude, by_3 & sign);
-    a[2] = ptx::select_or(word << 9, magnitude, word << 1 & sign);
-    a[3] = ptx::select_or(word, magnitude, word << 2 & sign);
+    constexpr uint32_t magnitude = 0x0e000e00;
+    a[0] = ptx::select_or(word << 3, magnitude, word & sign);
+    a[1] = ptx::select_or(word << 9, magnitude, word << 6 & sign);
+    a[2] = ptx::select_or(word >> 1, magnitude, rotated(word, 28) & sign);
+    a[3] = ptx::select_or(word << 5, 0x06000600, ptx::select_or(word >> 3, 0x08000800, word << 2 & sign));
   } else {
-    a[0] = word & (sign | magnitude);
-    a[1] = by_3 & (sign | magnitude);
-    a[2] = ptx::select_or(word << 6, magnitude, word << 1 & sign);
-    a[3] = ptx::select_or(word >> 3, magnitude, word << 2 & sign);
+    constexpr uint32_t number = 0x81c081c0;
+    a[0] = word & number;
+    a[1] = word << 6 & number;
+    a[2] = rotated(word, 28) & number;
+    a[3] = ptx::select_or(word << 2, 0x80c080c0, word >> 6 & 0x01000100);
   }
 }
 
-// A scale's byte as 2^14 (f16) or 2^126 (bf16) times the scale, twice in a word, as far as X has it.
-template <typename X> __device__ inline uint32_t e2m1_scale(uint32_t byte) {
+// Byte `group` of four scales as 2^14 (f16) or 2^126 (bf16) times the scale, twice in a word, as far as X has it.
+template <typename X> __device__ inline uint32_t e2m1_scale(uint32_t scales, int group) {
+  const uint32_t byte = __byte_perm(scales, 0, 0x4440 + group);
   return std::is_same_v<X, __half> ? (byte - (127 - 15 - 14)) * 0x04000400u : (byte + 126) * 0x00800080u;
 }
 

@@ -12,7 +12,8 @@
  * g + 8 (r % 2) and k = 2 q + 8 (r / 2) in its low half, k + 1 in its high one. Word i of unit [u][h] has the 16 x 16
  * from k = 64 h + 16 i on, its halves those of the registers:
  *   INT4   code of register r in bits 4 r .. 4 r + 3 of either half
- *   MXFP4  in bits, from the sign down: register 0 15, 8..6; 1 12, 5..3; 2 14, 2..0; 3 13, 11..9
+ *   MXFP4  in bits, from the sign down: register 0 15, 8..6; 1 9, 2..0; 2 19, 12..10; 3 13, 14, 5, 4; of the high half
+ *          16 more, 35 being 3
  * INT4A8: in an operand of 16 x 32 of bytes register r has row g + 8 (r % 2) and k = 4 q + 16 (r / 2) + b in byte b.
  * Words 2 i and 2 i + 1 have the 16 x 32 from k = 64 h + 32 i on: the first registers 0 and 1, the second 2 and 3, the
  * first of two in the high bits of each byte, the other in the low ones, as code ^ 8. */

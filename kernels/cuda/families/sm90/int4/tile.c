@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { ROW_BYTES = GEMM_GROUP / 2, STEP_BYTES = 8 /* of codes, 16 of K */, CODES = 16 };
+enum { ROW_BYTES = GEMM_GROUP / 2, STEP_BYTES = 8 /* of codes, 16 of K */, CODE_BITS = 4, CODES = 16 };
 
 /* ---- places */
 
@@ -38,19 +38,24 @@ int int4_tile_zero(const struct int4_form *form, int row, int group) {
 
 /* ---- codes */
 
-static const int e2m1_signs[4] = {15, 12, 14, 13}, e2m1_magnitudes[4] = {6, 3, 0, 9};
-
-/* The bits of a half of a word that a code of register `r` has. */
-static uint16_t bits_of(const struct int4_form *form, int r, unsigned code) {
-  if (!form->e2m1)
-    return (uint16_t)(code << 4 * r);
-  return (uint16_t)((code >> 3) << e2m1_signs[r] | (code & 7) << e2m1_magnitudes[r]);
+/* Where a word has bit `bit` of the code for register r, in its low half or the high one. */
+static int place_of_bit(const struct int4_form *form, int r, int high, int bit) {
+  static const int e2m1[4][4] = {{6, 7, 8, 15}, {0, 1, 2, 9}, {10, 11, 12, 19}, {4, 5, 14, 13}};
+  return ((form->e2m1 ? e2m1[r][bit] : 4 * r + bit) + 16 * high) % 32;
 }
 
-static unsigned code_of(const struct int4_form *form, int r, unsigned half) {
-  if (!form->e2m1)
-    return half >> 4 * r & 15;
-  return (half >> e2m1_signs[r] & 1) << 3 | (half >> e2m1_magnitudes[r] & 7);
+static uint32_t bits_of(const struct int4_form *form, int r, int high, unsigned code) {
+  uint32_t word = 0;
+  for (int bit = 0; bit < CODE_BITS; bit++)
+    word |= (uint32_t)(code >> bit & 1) << place_of_bit(form, r, high, bit);
+  return word;
+}
+
+static unsigned code_of(const struct int4_form *form, int r, int high, uint32_t word) {
+  unsigned code = 0;
+  for (int bit = 0; bit < CODE_BITS; bit++)
+    code |= (word >> place_of_bit(form, r, high, bit) & 1) << bit;
+  return code;
 }
 
 unsigned int4_tile_code(const struct int4_form *form, const uint8_t *tile, int row, int column) {
@@ -62,7 +67,7 @@ unsigned int4_tile_code(const struct int4_form *form, const uint8_t *tile, int r
     return (word >> (8 * (column % 4) + (place.r == 0 ? 4 : 0)) & 15) ^ 8;
   }
   memcpy(&word, tile + half_of(form, row) + word_at(&place, column % 8 / 2, column / 16), sizeof word);
-  return code_of(form, place.r + 2 * (column % 16 / 8), word >> 16 * (column % 2) & 0xffff);
+  return code_of(form, place.r + 2 * (column % 16 / 8), column % 2, word);
 }
 
 static void word_add(uint8_t *at, uint32_t bits) {
@@ -72,18 +77,18 @@ static void word_add(uint8_t *at, uint32_t bits) {
   memcpy(at, &word, sizeof word);
 }
 
-/* The bits of all codes for each register. */
+/* The bits of all codes for each register, in its low half and in the high one. */
 struct table {
-  uint16_t bits[4][CODES];
+  uint32_t bits[4][2][CODES];
 };
 
 static void row_make(const struct table *table, const uint8_t *codes, const struct place *place, uint8_t *half) {
-  const uint16_t *low = table->bits[place->r], *high = table->bits[place->r + 2];
+  const uint32_t(*near)[CODES] = table->bits[place->r], (*far)[CODES] = table->bits[place->r + 2];
   for (int step = 0; step < ROW_BYTES / STEP_BYTES; step++, codes += STEP_BYTES)
     for (int q = 0; q < 4; q++) {
       unsigned first = codes[q], second = codes[q + 4];
-      uint32_t even = low[first & 15] | high[second & 15], odd = low[first >> 4] | high[second >> 4];
-      word_add(half + word_at(place, q, step), even | odd << 16);
+      word_add(half + word_at(place, q, step),
+               near[0][first & 15] | near[1][first >> 4] | far[0][second & 15] | far[1][second >> 4]);
     }
 }
 
@@ -124,8 +129,8 @@ void int4_tile_make(const struct gemm_weight *weight, const struct gemm_layout *
   memset(out, 0, 2 * (size_t)form.half_bytes);
   memset(nothing, gemm_format_facts(weight->format)->padding, sizeof nothing);
   for (int r = 0; r < 4; r++)
-    for (unsigned code = 0; code < CODES; code++)
-      table.bits[r][code] = bits_of(&form, r, code);
+    for (unsigned code = 0; code < 2 * CODES; code++)
+      table.bits[r][code / CODES][code % CODES] = bits_of(&form, r, (int)(code / CODES), code % CODES);
   for (int row = 0; row < INT4_BLOCK_ROWS; row++) {
     struct place place = place_of(row);
     uint8_t *half = out + half_of(&form, row);

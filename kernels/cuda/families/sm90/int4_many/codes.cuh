@@ -88,7 +88,7 @@ template <typename X> struct codes<X, weight_of<true, 4, false>> {
     codes4::e2m1_fractions<X>(out, word);
   }
   __device__ uint32_t scale_of(int row, int group, bool) const {
-    return codes4::e2m1_scale<X>(byte(row, group));
+    return codes4::e2m1_scale<X>(scales[row], group);
   }
   // The value by 2^-14 or as it is, and what makes up for that together with any scale.
   __device__ void exact(uint32_t (&out)[4], uint32_t word, int) const {
