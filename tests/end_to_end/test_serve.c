@@ -274,6 +274,51 @@ static void the_supervisor_starts_no_cuda(void **state) {
   gemmd_disconnect(session);
 }
 
+/* Of a file in memory that the process maps: bytes, where its number is the one given or that is 0, which then becomes
+ * that of the first one. */
+static uint64_t mapped(pid_t pid, const char *name, unsigned long *number) {
+  char path[64], line[512];
+  uint64_t bytes = 0;
+  snprintf(path, sizeof path, "/proc/%d/maps", (int)pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  while (fgets(line, sizeof line, file) != NULL) {
+    unsigned long begin, finish, of;
+    if (strstr(line, name) == NULL || sscanf(line, "%lx-%lx %*s %*s %*s %lu", &begin, &finish, &of) != 3)
+      continue;
+    *number = *number == 0 ? of : *number;
+    bytes += of == *number ? finish - begin : 0;
+  }
+  fclose(file);
+  return bytes;
+}
+
+/* Of users' data it has descriptors: of an arena it maps the rings, of weights nothing. */
+static void the_supervisor_maps_no_data(void **state) {
+  enum { TENSOR_BYTES = 16 << 20 };
+  const gemmd_options options = {.arena_bytes = TENSOR_BYTES};
+  gemmd_session *session = daemon_join(&layers.daemon, &options);
+  gemmd_daemon_info info;
+  gemmd_weight *handle;
+  unsigned long arena = 0, weights = 0;
+  (void)state;
+  expect_ok(session, gemmd_weight_open(session, layers_name(2), &handle));
+  struct product_request request = {
+      .weight = &layers.weights[2], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 1};
+  assert_true(product_run(session, handle, &request));
+  expect_ok(session, gemmd_daemon_status(session, &info));
+  pid_t worker = (pid_t)info.device[0].pid;
+  uint64_t all = mapped(getpid(), "memfd:gemmd-arena", &arena);
+  assert_true(all > TENSOR_BYTES);
+  assert_int_equal(mapped(worker, "memfd:gemmd-arena", &arena), all);
+  uint64_t rings = mapped(layers.daemon.pid, "memfd:gemmd-arena", &arena);
+  assert_true(rings > 0 && rings <= all - TENSOR_BYTES);
+  assert_int_equal(mapped(worker, "memfd:gemmd-weights", &weights) > 0, !daemon_on_cuda());
+  weights = 0;
+  assert_int_equal(mapped(layers.daemon.pid, "memfd:gemmd-weights", &weights), 0);
+  gemmd_disconnect(session);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(several_processes_all_formats),
@@ -283,6 +328,7 @@ int main(void) {
       cmocka_unit_test(products_during_a_load),
       cmocka_unit_test(status_counts),
       cmocka_unit_test(the_supervisor_starts_no_cuda),
+      cmocka_unit_test(the_supervisor_maps_no_data),
   };
   return cmocka_run_group_tests(tests, layers_start, layers_stop);
 }

@@ -108,19 +108,14 @@ __device__ inline void copy_elements(const T *from, int64_t k, int64_t k_padded,
   }
 }
 
-// Elements as they are, with the scales of codes.
 template <typename X>
-__device__ inline void copy_to_places(const gather_pass &p, const X *from, int64_t row, const int *place, int count) {
+__device__ inline void copy_to_places(const gather_pass &p, const X *from, const int *place, int count) {
   constexpr int per_vector = 16 / sizeof(X);
   if (p.k % per_vector == 0 && p.k_padded % per_vector == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0)
     copy_elements(reinterpret_cast<const uint4 *>(from), p.k / per_vector, p.k_padded / per_vector, p.out, place,
                   count);
   else
     copy_elements(from, p.k, p.k_padded, p.out, place, count);
-  for (int i = threadIdx.x; p.x_scale && i < p.scale_columns; i += blockDim.x)
-    for (int j = 0; j < count; j++)
-      if (place[j] >= 0)
-        p.scales[i * p.scale_stride + place[j]] = p.x_scale[row * p.scale_columns + i];
 }
 
 // y of pairs that name no expert.
@@ -166,7 +161,7 @@ __global__ void __launch_bounds__(row_threads<kRoutes>, row_blocks<kRoutes, kTo>
   if constexpr (kTo == GATHER_AS_IT_IS) {
     if (!find_places<kRoutes>(p, begin, count, s))
       return;
-    copy_to_places(p, from, row, s.place, count);
+    copy_to_places(p, from, s.place, count);
   } else {
     const row_of_eights<X, row_threads<kRoutes>> eights(from, begin < p.pairs ? p.k : 0);
     if (!find_places<kRoutes>(p, begin, count, s))

@@ -6,8 +6,8 @@
 
 /* What x becomes. */
 enum gather_to {
-  GATHER_AS_IT_IS, /* values, or codes with their scales */
-  GATHER_INT8,     /* one scale a row */
+  GATHER_AS_IT_IS,
+  GATHER_INT8, /* one scale a row */
   GATHER_E4M3,
   GATHER_E4M3_BLOCKS, /* a scale each 128 of K */
 };
@@ -22,13 +22,12 @@ struct gather_pass {
   const void *x; /* [rows, k], or a row each pair: any alignment to an element */
   enum gemm_type x_type;
   bool x_pairs;
-  int64_t x_stride;     /* bytes */
-  int64_t k, k_padded;  /* elements; those behind k become zeros */
-  const float *x_scale; /* of codes: [rows], BLOCK [rows, scale_columns]; else NULL */
+  int64_t x_stride;    /* bytes */
+  int64_t k, k_padded; /* elements; those behind k become zeros */
   enum gather_to to;
   void *out;     /* [pairs, k_padded] */
-  float *scales; /* [pairs]; of blocks [scale_columns, scale_stride]; NULL where there are none */
-  int64_t scale_columns, scale_stride;
+  float *scales; /* of codes: [pairs]; of blocks [k / 128, scale_stride] */
+  int64_t scale_stride;
 
   void *y; /* rows of skipped pairs become zeros; NULL: nothing does */
   int64_t y_stride, y_bytes;

@@ -24,6 +24,7 @@
   ROW(grouped_many_kernels, grouped_many_family)                                                                       \
   ROW(grouped_int2_kernels, grouped_int2_family)                                                                       \
   ROW(grouped_int2_many_kernels, grouped_int2_many_family)                                                             \
+  ROW(grouped_int4_kernels, grouped_int4_family)                                                                       \
   ROW(pairs_kernels, pairs_family)
 
 #define ROW(kernels, variants)                                                                                         \

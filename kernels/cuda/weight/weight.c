@@ -3,6 +3,7 @@
 #include "../exec/staging.h"
 #include "../experts/run.h"
 #include "../families/sm90/grouped_int2/config.h"
+#include "../families/sm90/grouped_int4/config.h"
 #include "../families/sm90/int2/a8_layout.h"
 #include "../families/sm90/int2/scales.h"
 #include "../families/sm90/int2_many/config.h"
@@ -226,8 +227,10 @@ static enum status ways_find(const struct backend *backend, struct backend_weigh
     found = hopper && weight->n % INT2A8_BLOCK_ROWS == 0;
   else if (layout == LAYOUT_TILES2A8)
     found = int2a8_ways_find(weight->n, weight->k, sms, made->int2a8);
+  else if (layout == LAYOUT_TILES4 && weight->experts > 0)
+    found = hopper && grouped_int4_fits(weight->n, weight->k);
   else if (layout == LAYOUT_TILES4)
-    found = hopper && weight->experts == 0 && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
+    found = hopper && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
   else if (layout == LAYOUT_TILES4A8)
     found = hopper;
   if (found)
@@ -261,6 +264,8 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
+  if (made.layout.factors_offset > 0)
+    made.factors = (const float *)(const void *)(made.codes + made.layout.factors_offset);
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
   if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))

@@ -155,6 +155,11 @@ static enum status next_packet(int socket, struct packet *packet, struct error *
   return transport_receive(socket, packet, error);
 }
 
+/* All that a client is told without asking. */
+static bool for_clients(uint32_t event) {
+  return event == EVENT_weight_progress || event == EVENT_session_broken || event == EVENT_weight_withdrawn;
+}
+
 void peer_receive(int socket, uint32_t id, const struct message_type *type, void *out, struct peer_reply *reply) {
   struct message_head head = {.kind = MESSAGE_EVENT};
   struct message_body body;
@@ -162,6 +167,7 @@ void peer_receive(int socket, uint32_t id, const struct message_type *type, void
     assert_int_equal(next_packet(socket, &reply->packet, &reply->error), STATUS_OK);
     assert_int_equal(message_decode_head(reply->packet.bytes, reply->packet.length, &head, &body, &reply->error),
                      STATUS_OK);
+    assert_true(head.kind != MESSAGE_EVENT || for_clients(head.code));
   }
   assert_int_equal(head.kind, MESSAGE_REPLY);
   assert_int_equal(head.id, id);

@@ -4,6 +4,7 @@
 #include "kernels/cuda/families/sm90/grouped/config.h"
 #include "kernels/cuda/families/sm90/grouped_int2/config.h"
 #include "kernels/cuda/families/sm90/grouped_int2_many/config.h"
+#include "kernels/cuda/families/sm90/grouped_int4/config.h"
 #include "kernels/cuda/families/sm90/grouped_many/config.h"
 #include "kernels/cuda/weight/layout.h"
 
@@ -215,6 +216,31 @@ static void test_grouped_int2_many_takes_what_lies_in_tiles(void **state) {
   }
 }
 
+static void test_grouped_int4_has_room(void **state) {
+  (void)state;
+  const struct int4_form forms[] = {int4_form_of(GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32),
+                                    int4_form_of(GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS)};
+  for (int64_t k = 128; k <= 16384; k += 128)
+    for (int i = 0; i < 4; i++) {
+      bool splits = i % 2 == 1;
+      int most = grouped_int4_rows(&forms[i / 2], splits, k);
+      assert_true(most >= 1);
+      for (int rows = 1; rows <= most; rows++) {
+        struct grouped_int4_plan plan;
+        assert_true(grouped_int4_plan_for(&forms[i / 2], rows, splits, k, &plan));
+        assert_int_equal(plan.columns, splits ? 2 * rows : rows);
+        assert_true(plan.columns <= GROUPED_INT4_COLUMNS);
+        assert_int_equal(plan.warps, plan.columns <= GROUPED_INT4_NARROW ? 16 : 8);
+        assert_in_range(plan.stages, GROUPED_INT4_STAGES_LEAST, GROUPED_INT4_STAGES_MOST);
+        assert_true(plan.x_pitch >= 2 * k && plan.x_pitch % 128 == GROUPED_INT4_X_PAD);
+        assert_true(plan.shared_bytes < SHARED_MOST);
+      }
+    }
+  assert_true(grouped_int4_fits(2880, 2880));
+  assert_false(grouped_int4_fits(2880, 1 << 20));
+  assert_false(grouped_int4_fits(2890, 2880));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_scales_of_experts),
@@ -225,6 +251,7 @@ int main(void) {
       cmocka_unit_test(test_grouped_many_is_for_many_rows),
       cmocka_unit_test(test_grouped_int2_has_room),
       cmocka_unit_test(test_grouped_int2_many_takes_what_lies_in_tiles),
+      cmocka_unit_test(test_grouped_int4_has_room),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,14 +48,17 @@ struct piece {
   }
 };
 
-// A block's share of all tiles' blocks of rows, in their order, as even as it can be: of each tile of x a piece of so
-// many that warps have whole ones, which end together, and one of the rest. By whole warps.
+// A block's share of all tiles' blocks of rows, in their order, as even as it can be: of each tile of x one piece,
+// whose blocks of rows end at different times, or where the ring is too short for that a piece of so many that warps
+// have whole ones, which end together, and one of the rest. By whole warps.
 struct run {
   int tile, block, left; // tile: of the route; block: of rows, of the tile
   int row_blocks, groups;
+  bool together;
   experts_tile early; // of lane i: the route's tile i, asked for before anybody knows how many there are
 
-  __device__ explicit run(const work &w) : row_blocks(w.row_blocks), groups(w.plan.groups) {
+  __device__ explicit run(const work &w)
+      : row_blocks(w.row_blocks), groups(w.plan.groups), together(w.plan.stages < GROUPED_INT2_STAGES_MOST) {
     const experts_route &route = w.product.route;
     const int lane = threadIdx.x % 32;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
@@ -68,7 +71,7 @@ struct run {
   }
   __device__ piece now() const {
     const int here = min(left, row_blocks - block);
-    return {block, here < warps ? here : here / warps * warps, groups};
+    return {block, together && here > warps ? here / warps * warps : here, groups};
   }
   // The route's, of the piece, as far as it is of use here.
   __device__ experts_tile tile_of_x(const work &w) const {

@@ -336,6 +336,29 @@ static void a_weight_among_others_is_moved(void **state) {
   end(peer);
 }
 
+/* More than are listed. */
+static void the_first_sixteen_borrowers_are_listed(void **state) {
+  static struct message_weight_info info;
+  enum { BORROWERS = 17, LISTED = 16 };
+  int peers[BORROWERS];
+  (void)state;
+  peers[0] = begin();
+  load(peers[0], "w", 1);
+  for (int i = 0; i < BORROWERS; i++) {
+    peers[i] = i == 0 ? peers[0] : life_client();
+    assert_int_equal(borrow(peers[i], "w"), STATUS_OK);
+    close(fds[0]);
+  }
+  assert_int_equal(life_ask_name(peers[0], COMMAND_weight_info, "w", &info), STATUS_OK);
+  assert_int_equal(info.borrows, BORROWERS);
+  assert_int_equal(info.borrowers_count, LISTED);
+  for (int i = 0; i < LISTED; i++)
+    assert_int_equal(info.borrowers[i].pid, getpid());
+  for (int i = 1; i < BORROWERS; i++)
+    close(peers[i]);
+  end(peers[0]);
+}
+
 /* ---- what becomes of it */
 
 static void no_range_of_what_is_lent_is_used_again(void **state) {
@@ -568,6 +591,7 @@ int main(int count, char **words) {
       USERS(nobody_but_gemmds_own_user_may),
       USERS(members_of_the_group_may),
       USERS(a_weight_among_others_is_moved),
+      LIFE(the_first_sixteen_borrowers_are_listed),
       LIFE(no_range_of_what_is_lent_is_used_again),
       LIFE(memory_goes_with_the_last_borrow),
       LIFE(a_session_gives_back_what_it_had_however_it_ends),

@@ -267,10 +267,10 @@ static void test_other_weights(void **state) {
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",        "tile",         "cublaslt",          "hopper",    "few",
-                                      "many",         "fp8_many",     "int2_few",          "int2_many", "int2a8",
-                                      "int4_few",     "int4_many",    "sm80_int2",         "sm80_rows", "grouped",
-                                      "grouped_many", "grouped_int2", "grouped_int2_many", "pairs"};
+  static const char *const names[] = {"plain",        "tile",         "cublaslt",          "hopper",       "few",
+                                      "many",         "fp8_many",     "int2_few",          "int2_many",    "int2a8",
+                                      "int4_few",     "int4_many",    "sm80_int2",         "sm80_rows",    "grouped",
+                                      "grouped_many", "grouped_int2", "grouped_int2_many", "grouped_int4", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {

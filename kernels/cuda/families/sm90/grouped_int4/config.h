@@ -1,0 +1,55 @@
+/* Products over experts of few rows each, with INT4 and MXFP4 weights in LAYOUT_TILES4, on a warp's matrix instruction
+ * as int4_few/kernel.cuh has it.
+ *
+ * Blocks stay, each with a run of pieces that follow each other: up to 16 half blocks, of 32 rows of an expert's W,
+ * by a tile of up to 16 rows of x, which warps beside bring to shared memory as f16 and which stays there from piece to
+ * piece. Each of a piece's half blocks has as many of the warps, which share its K; sums are added in one order. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
+#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
+
+#include "../../problem.h"
+#include "../int4/form.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+  GROUPED_INT4_COLUMNS = 16, /* rows of x, each of which takes two where it is f32 */
+  GROUPED_INT4_NARROW = 8,   /* columns up to which twice as many warps multiply */
+  GROUPED_INT4_STAGES_LEAST = 3,
+  GROUPED_INT4_STAGES_MOST = 8,
+  GROUPED_INT4_X_PAD = 16, /* bytes between columns, so that eight of them lie in different banks */
+};
+
+/* How a launch is laid out in shared memory. */
+struct grouped_int4_plan {
+  int rows, columns; /* of x in a tile at most, and columns of the instruction */
+  int warps;         /* that multiply */
+  int tiles;         /* of 128 of K */
+  int x_pitch;       /* bytes from a column to the next */
+  int x_bytes, sums_bytes;
+  int stages;
+  int shared_bytes;
+};
+
+/* Whether a weight with experts may lie in tiles: this family is then all that reads it. Pure. */
+bool grouped_int4_fits(int64_t n, int64_t k);
+/* False where there is no room for the least stages. Pure. */
+bool grouped_int4_plan_for(const struct int4_form *form, int rows, bool splits, int64_t k,
+                           struct grouped_int4_plan *out);
+/* Rows of x in a tile, as many as there is room for. Pure. */
+int grouped_int4_rows(const struct int4_form *form, bool splits, int64_t k);
+bool grouped_int4_takes(const struct kernel_problem *problem);
+/* Whether rows of x take two columns. Pure. */
+bool grouped_int4_splits(enum gemm_type x_type);
+/* Microseconds, roughly, in tiles of up to so many rows. Pure. */
+double grouped_int4_us(const struct kernel_problem *problem, int rows);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,51 @@
+// Launcher of grouped_int4/kernel.cuh.
+#include "../../../launch/launch_kernel.cuh"
+#include "kernel.cuh"
+#include "launch.h"
+
+namespace {
+
+using grouped_int4::multiply, grouped_int4::shape;
+
+struct instance {
+  void (*kernel)(grouped_int4::work);
+  int threads;
+};
+
+template <typename Form> instance instance_by(int warps) {
+  using narrow = shape<Form, 16, 1>;
+  using wide = shape<Form, 8, 2>;
+  return warps == narrow::warps ? instance{multiply<narrow>, narrow::threads} : instance{multiply<wide>, wide::threads};
+}
+
+template <int kGroups> instance instance_by(const int4_form &form, int warps) {
+  return form.zeros ? instance_by<int4_few::form<false, kGroups, true>>(warps)
+                    : instance_by<int4_few::form<false, kGroups, false>>(warps);
+}
+
+instance instance_of(const int4_form &form, int warps) {
+  if (form.e2m1)
+    return instance_by<int4_few::form<true, 4, false>>(warps);
+  return form.groups == 1   ? instance_by<1>(form, warps)
+         : form.groups == 2 ? instance_by<2>(form, warps)
+                            : instance_by<4>(form, warps);
+}
+
+} // namespace
+
+extern "C" cudaError_t grouped_int4_launch(cudaStream_t stream, const struct int4_form *form,
+                                           const struct grouped_int4_plan *plan,
+                                           const struct grouped_int4_product *product, int sms, bool dependent) {
+  const grouped_int4::work work = {*product, *plan, static_cast<int>(product->n / INT4_HALF_ROWS)};
+  const instance with = instance_of(*form, plan->warps);
+  launch_shape shape;
+  shape.dependent = dependent;
+  shape.grid = dim3(static_cast<unsigned>(sms));
+  shape.block = dim3(static_cast<unsigned>(with.threads));
+  shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
+  return launch_kernel(stream, shape, with.kernel, work);
+}
+
+extern "C" const void *kernel_of_grouped_int4(void) {
+  return reinterpret_cast<const void *>(instance_of({.e2m1 = true}, 16).kernel);
+}

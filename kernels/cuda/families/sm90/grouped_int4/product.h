@@ -1,0 +1,24 @@
+/* A product over experts with INT4 or MXFP4 weights in tiles, as grouped_int4/kernel.cuh is launched with it. */
+#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_PRODUCT_H
+#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_PRODUCT_H
+
+#include "../../../experts/route.h"
+
+/* Pointers are device memory. */
+struct grouped_int4_product {
+  int64_t n;             /* of the weight, for each expert */
+  const void *tiles;     /* of all experts */
+  bool bf16_scales;      /* else f16, or MXFP4's */
+  const void *x;         /* rows by route, x_stride bytes apart, zeros behind k up to whole tiles, aligned to 16 */
+  enum gemm_type x_type; /* F32, F16, BF16 */
+  int64_t x_stride;
+  const void *bias; /* [experts, n], or NULL */
+  enum gemm_type bias_type;
+  void *y; /* [pairs, n] */
+  enum gemm_type y_type;
+  uint64_t y_stride; /* bytes */
+  bool y_sorted;
+  struct experts_route route;
+};
+
+#endif
