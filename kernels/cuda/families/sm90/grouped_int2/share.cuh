@@ -78,7 +78,7 @@ struct run {
     if (tile >= 32)
       return w.product.route.tiles[tile];
     return {__shfl_sync(0xffffffffu, early.expert, tile), __shfl_sync(0xffffffffu, early.first, tile),
-            __shfl_sync(0xffffffffu, early.rows, tile), 0};
+            __shfl_sync(0xffffffffu, early.rows, tile), 0, 0};
   }
   // Goes on by so many blocks of rows; true where the next is of another tile.
   __device__ bool advance(int blocks) {
