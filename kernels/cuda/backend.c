@@ -352,7 +352,7 @@ const struct backend_ops cuda_backend = {
     .name = "cuda",
     .formats = 1u << GEMM_FORMAT_INT8 | 1u << GEMM_FORMAT_FP8 | 1u << GEMM_FORMAT_INT2 | 1u << GEMM_FORMAT_F16 |
                1u << GEMM_FORMAT_BF16 | 1u << GEMM_FORMAT_INT2A8 | 1u << GEMM_FORMAT_INT4 | 1u << GEMM_FORMAT_INT4A8 |
-               1u << GEMM_FORMAT_MXFP4,
+               1u << GEMM_FORMAT_MXFP4 | 1u << GEMM_FORMAT_NVFP4,
     .devices = cuda_devices,
     .open = cuda_open,
     .close = cuda_close,

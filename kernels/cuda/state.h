@@ -28,6 +28,7 @@ struct backend_weight {
   struct layout layout;
   const uint8_t *codes;
   const uint8_t *scales;
+  const float *factors;                    /* of rows of W, for their scales; NULL: there are none */
   struct quantize_input input;             /* what is done to x before codes are made of it */
   uint64_t serial;                         /* from 1; no other weight of the process has or has had it */
   _Atomic uint32_t graphs;                 /* of others, that have recorded a product by it */
