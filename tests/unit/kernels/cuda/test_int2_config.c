@@ -322,14 +322,18 @@ static void check_sm80_int2(const struct kernel_problem *problem, const struct s
   assert_true(sm80_int2_fits(config, problem));
   assert_true(sm80_int2_plan_for(config, problem, m, &plan));
   int64_t rows = 16 * config->units * config->n_warps, groups = problem->k_padded / GEMM_GROUP;
+  int64_t turn = config->k_warps * (int64_t)sm80_int2_groups(sm80_int2_x_type(problem));
+  assert_int_equal(plan.rows, rows);
   assert_true(plan.row_blocks * rows >= problem->n && (plan.row_blocks - 1) * rows < problem->n + 64);
-  assert_true(plan.slice * (int64_t)config->split_k >= groups && plan.slice * (int64_t)(config->split_k - 1) < groups);
-  assert_in_range(plan.blocks, 1, plan.row_blocks);
+  assert_true(plan.steps * turn >= groups && (plan.steps - 1) * turn < groups);
+  assert_in_range(config->blocks, 1, plan.row_blocks * (int64_t)plan.steps);
+  for (int64_t block = 1; block < config->blocks && plan.parts == 0; block++) /* which begin with whole ones */
+    assert_int_equal(block * plan.row_blocks * plan.steps / config->blocks % plan.steps, 0);
   assert_true(plan.columns >= m && plan.stages >= SM80_INT2_STAGES_LEAST);
   assert_true(plan.slot_bytes >= m * plan.x_row_bytes + rows / 16 * SM80_INT2_UNIT_BYTES);
   assert_true(plan.shared_bytes >= config->k_warps * plan.stages * plan.slot_bytes + plan.sums_bytes);
   assert_true(plan.shared_bytes <= problem->device.shared_most);
-  assert_true(sm80_int2_parts_bytes(config, problem, m) <= problem->device.workspace_bytes);
+  assert_true(sm80_int2_parts_bytes(&plan, m) <= problem->device.workspace_bytes);
 }
 
 /* What is listed covers the product and fits the device, the cheapest first; every device has something. */
