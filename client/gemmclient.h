@@ -758,6 +758,9 @@ GEMMD_API int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_
 GEMMD_API int gemmd_device_resting(gemmd_session *session, uint32_t device, gemmd_device_rest *out);
 /* Of weights that its backend has kernels for: bits 1 << enum gemmd_format. Others are refused when they are loaded. */
 GEMMD_API int gemmd_device_formats(gemmd_session *session, uint32_t device, uint32_t *formats);
+/* These three by one request; each may be NULL. */
+GEMMD_API int gemmd_device_condition(gemmd_session *session, uint32_t device, gemmd_device_health *health,
+                                     gemmd_device_rest *rest, uint32_t *formats);
 /* For admins: the worker of a device that has failed is started now, not after the next pause; of all of them where
  * `device` is -1. *tried: how many devices waited for that; may be NULL. */
 GEMMD_API int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried);

@@ -146,11 +146,8 @@ static void status_text(const gemmd_daemon_info *info, const struct condition *c
 static int ask_conditions(gemmd_session *session, const gemmd_daemon_info *info, struct condition *conditions) {
   int status = GEMMD_OK;
   for (uint32_t i = 0; status == GEMMD_OK && i < device_count(info); i++) {
-    status = gemmd_device_state(session, i, &conditions[i].trouble);
-    if (status == GEMMD_OK)
-      status = gemmd_device_resting(session, i, &conditions[i].rest);
-    if (status == GEMMD_OK)
-      status = gemmd_device_formats(session, i, &conditions[i].formats);
+    struct condition *to = &conditions[i];
+    status = gemmd_device_condition(session, i, &to->trouble, &to->rest, &to->formats);
   }
   return status;
 }

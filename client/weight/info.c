@@ -124,49 +124,51 @@ int gemmd_daemon_status(gemmd_session *session, gemmd_daemon_info *out) {
   return GEMMD_OK;
 }
 
-static enum status ask_device(gemmd_session *session, uint32_t device, struct message_device_status *out) {
+static void health_convert(const struct message_device_status *from, gemmd_device_health *to) {
+  *to = (gemmd_device_health){.down_ms = from->down_ms, .retry_ms = from->retry_ms, .longest_ns = from->longest_ns};
+  COPY_TEXT(to->state, from->state);
+  COPY_TEXT(to->why, from->why);
+}
+
+static void rest_convert(const struct message_device_status *from, gemmd_device_rest *to) {
+  *to = (gemmd_device_rest){.naps = from->naps,
+                            .untuned = from->untuned,
+                            .quiet_ms = from->quiet_ms,
+                            .verified = from->verified,
+                            .damaged = from->damaged};
+  COPY_TEXT(to->quiet, from->quiet);
+}
+
+int gemmd_device_condition(gemmd_session *session, uint32_t device, gemmd_device_health *health,
+                           gemmd_device_rest *rest, uint32_t *formats) {
   struct message_empty request = {.reserved = 0};
   struct message_status_reply reply = {0};
   struct call call = {.command = COMMAND_status, .request = &request, .reply = &reply, .fd = -1};
   enum status status = control_call(session, &call);
   if (status == STATUS_OK && device >= reply.devices_count)
-    return error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)reply.devices_count - 1);
-  if (status == STATUS_OK)
-    *out = reply.devices[device];
-  return status;
+    status = error_field(&session->error, STATUS_INVALID, FIELD_DEVICE, device, 0, (int64_t)reply.devices_count - 1);
+  if (status != STATUS_OK)
+    return session_result(status);
+  const struct message_device_status *from = &reply.devices[device];
+  if (health != NULL)
+    health_convert(from, health);
+  if (rest != NULL)
+    rest_convert(from, rest);
+  if (formats != NULL)
+    *formats = from->formats;
+  return GEMMD_OK;
 }
 
 int gemmd_device_state(gemmd_session *session, uint32_t device, gemmd_device_health *out) {
-  struct message_device_status from;
-  enum status status = ask_device(session, device, &from);
-  if (status != STATUS_OK)
-    return session_result(status);
-  *out = (gemmd_device_health){.down_ms = from.down_ms, .retry_ms = from.retry_ms, .longest_ns = from.longest_ns};
-  COPY_TEXT(out->state, from.state);
-  COPY_TEXT(out->why, from.why);
-  return GEMMD_OK;
+  return gemmd_device_condition(session, device, out, NULL, NULL);
 }
 
 int gemmd_device_resting(gemmd_session *session, uint32_t device, gemmd_device_rest *out) {
-  struct message_device_status from;
-  enum status status = ask_device(session, device, &from);
-  if (status != STATUS_OK)
-    return session_result(status);
-  *out = (gemmd_device_rest){.naps = from.naps,
-                             .untuned = from.untuned,
-                             .quiet_ms = from.quiet_ms,
-                             .verified = from.verified,
-                             .damaged = from.damaged};
-  COPY_TEXT(out->quiet, from.quiet);
-  return GEMMD_OK;
+  return gemmd_device_condition(session, device, NULL, out, NULL);
 }
 
 int gemmd_device_formats(gemmd_session *session, uint32_t device, uint32_t *formats) {
-  struct message_device_status from;
-  enum status status = ask_device(session, device, &from);
-  if (status == STATUS_OK)
-    *formats = from.formats;
-  return session_result(status);
+  return gemmd_device_condition(session, device, NULL, NULL, formats);
 }
 
 int gemmd_device_retry(gemmd_session *session, int device, uint32_t *tried) {

@@ -272,7 +272,7 @@ static void test_long_k(void **state) {
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 5, .k = 131071, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
-    for (int sample = kind % DEVICE_EVERY; sample < 4; sample += DEVICE_EVERY) {
+    for (int sample = kind % DEVICE_EVERY % 4; sample < 4; sample += DEVICE_EVERY) {
       one_size(&shape, sample);
     }
   }

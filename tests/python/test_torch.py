@@ -13,6 +13,7 @@ import tempfile
 import threading
 import unittest
 import warnings
+from pathlib import Path
 from unittest import mock
 
 from support import BUILD, Daemon, int8_product, worst_row
@@ -30,7 +31,7 @@ from gemmclient._torch.module import as_array
 from gemmclient.torch import GemmdLinear, replace_linear
 
 K, N = 96, 160
-FORMATS = ("int8", "fp8", "bf16", "int2", "int4", "int4a8", "mxfp4")
+FORMATS = ("int8", "fp8", "bf16", "int2", "int4", "int4a8", "mxfp4", "nvfp4")
 LENT = os.environ.get("GEMMD_TEST_BACKEND", "cpu") == "cpu"  # to CPU tensors
 HOST = torch.device("cpu")
 
@@ -98,7 +99,8 @@ class Values(Torch):
 
     def test_formats(self):
         x = torch.randn(9, K)
-        for format, bound in (("int8", 0.02), ("fp8", 0.05), ("int2", 0.6), ("int4", 0.12), ("int4a8", 0.12), ("mxfp4", 0.16)):
+        bounds = {"int8": 0.02, "fp8": 0.05, "int2": 0.6, "int4": 0.12, "int4a8": 0.12, "mxfp4": 0.16, "nvfp4": 0.13}
+        for format, bound in bounds.items():
             source, linear = self.linear(format=format)
             with torch.inference_mode():
                 expected, y = source(x), linear(x)
@@ -749,6 +751,27 @@ class Models(Torch):
             with self.assertRaisesRegex(gemmclient.InvalidError, r"0.weight is \(160, 96\), the model's \(3, 96\)"):
                 replace_linear(torch.nn.Sequential(torch.nn.Linear(K, 3, bias=False)), "int2",
                                session=self.session, quantized=f"{work}/int2")  # fmt: skip
+
+    def test_a_checkpoint_in_nvfp4(self):
+        codes, scales = torch.randint(0, 16, (N, K)), (torch.rand(N, K // 16) * 400 + 1).to(torch.float8_e4m3fn)
+        steps = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
+        values = torch.where(codes < 8, 1, -1) * steps[codes % 8] * scales.float().repeat_interleave(16, 1) / 4096
+        packed = (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8)
+        tensors = {
+            "0.weight": ("U8", packed.shape, packed.numpy().data),
+            "0.weight_scale_2": ("F32", (1,), torch.tensor([1 / 4096]).numpy().data),
+            "0.weight_scale": ("F8_E4M3", scales.shape, scales.view(torch.uint8).numpy().data),
+        }  # fmt: skip
+        served, x = torch.nn.Sequential(torch.nn.Linear(K, N, bias=False)), torch.randn(9, K)
+        with tempfile.TemporaryDirectory() as work:
+            with open(f"{work}/model.safetensors", "wb") as file:
+                gemmclient._safetensors.write(file, tensors)
+            quantization = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+            Path(work, "config.json").write_text(json.dumps({"quantization_config": quantization}))
+            replace_linear(served, "nvfp4", session=self.session, quantized=work)
+        with torch.inference_mode():
+            y, expected = served(x), x @ values.T
+        self.assertLess(float((y - expected).norm() / expected.norm()), 3e-4)
 
     def test_inputs_of_a_layer_that_nothing_went_through(self):
         with self.assertRaisesRegex(gemmclient.WrongStateError, "nothing went through the layer of 0.weight"):

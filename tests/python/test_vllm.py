@@ -25,6 +25,7 @@ import gemmclient
 K, N = 64, 96
 K4 = 256  # of weights of 4 bits
 AWQ = [0, 2, 4, 6, 1, 3, 5, 7]  # its order of the elements in a word
+E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
 def packed(codes, along):
@@ -232,9 +233,26 @@ class Plugin(unittest.TestCase):
         }  # fmt: skip
         torch.manual_seed(4)
         codes, scales = torch.randint(0, 16, (N, K4)), torch.randint(118, 124, (N, K4 // 32), dtype=torch.uint8)
-        e2m1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
-        values = e2m1[codes] * torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
+        values = E2M1[codes] * torch.exp2(scales.float() - 127).repeat_interleave(32, 1)
         fill = {"weight_packed": (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), "weight_scale": scales}
+        layer = self.layer_of_codes(settings, "compressed-tensors", torch.bfloat16, fill)
+        self.check_values(layer, values, torch.bfloat16)
+
+    def test_nvfp4_checkpoints(self):
+        group = {"num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16}
+        settings = {
+            "quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized", "quantization_status": "compressed",
+            "config_groups": {"group_0": {"targets": ["Linear"], "weights": group,
+                                          "input_activations": {**group, "dynamic": "local"}}},
+            "ignore": ["lm_head"],
+        }  # fmt: skip
+        torch.manual_seed(4)
+        codes, scales = torch.randint(0, 16, (N, K4)), (torch.rand(N, K4 // 16) * 400 + 1).to(torch.float8_e4m3fn)
+        values = E2M1[codes] * scales.float().repeat_interleave(16, 1) / 4096
+        fill = {
+            "weight_packed": (codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), "weight_scale": scales,
+            "weight_global_scale": torch.tensor([4096.0]), "input_global_scale": torch.tensor([1.0]),
+        }  # fmt: skip
         layer = self.layer_of_codes(settings, "compressed-tensors", torch.bfloat16, fill)
         self.check_values(layer, values, torch.bfloat16)
 

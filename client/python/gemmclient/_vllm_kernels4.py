@@ -1,5 +1,5 @@
 """gemmd as a kernel of vLLM's for checkpoints of 4 bits: GPTQ, AWQ and compressed-tensors' pack-quantized as INT4, which
-vLLM has brought into one form by then, and MXFP4. x is not quantized, as W4A16 says."""
+vLLM has brought into one form by then, MXFP4 and NVFP4. x is not quantized, as W4A16 says."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from vllm.model_executor.kernels.linear import (
     MPLinearLayerConfig,
     MxFp4LinearKernel,
     MxFp4LinearLayerConfig,
+    NvFp4LinearKernel,
+    NvFp4LinearLayerConfig,
 )
 from vllm.model_executor.layers.quantization.utils.quant_utils import unpack_quantized_values_into_int32
 from vllm.scalar_type import scalar_types
@@ -22,7 +24,7 @@ from ._vllm_kernels import Answer, ByGemmd
 from .errors import GemmdError
 from .types import Format
 
-__all__ = ["KERNELS", "GemmdInt4Kernel", "GemmdMxfp4Kernel"]
+__all__ = ["KERNELS", "GemmdInt4Kernel", "GemmdMxfp4Kernel", "GemmdNvfp4Kernel"]
 
 _GROUPS = {128: "group", 64: "group64", 32: "group32"}
 
@@ -82,4 +84,25 @@ class GemmdMxfp4Kernel(ByGemmd, MxFp4LinearKernel):
         self._take(layer, ("weight", "weight_scale"), codes, layer.weight_scale.data, "mxfp4", scale="group32")
 
 
-KERNELS = [("_POSSIBLE_KERNELS", GemmdInt4Kernel), ("_POSSIBLE_MXFP4_KERNELS", GemmdMxfp4Kernel)]
+class GemmdNvfp4Kernel(ByGemmd, NvFp4LinearKernel):
+    """Of checkpoints whose x has four bits by their scheme, too: its scale is not used."""
+
+    @classmethod
+    def can_implement(cls, config: NvFp4LinearLayerConfig) -> Answer:
+        refusal = _refusal(Format.NVFP4, os.getpid())
+        return refusal is None, refusal
+
+    def process_weights_after_loading(self, layer: torch.nn.Module) -> None:
+        codes = layer.weight.data.contiguous().view(torch.uint16)
+        factors = layer.weight_global_scale.detach().float().expand(codes.shape[0]).contiguous()
+        self._take(
+            layer, ("weight", "weight_scale"), codes, layer.weight_scale.data, "nvfp4", factors=factors,
+            scale="group16_factors",
+        )  # fmt: skip
+
+
+KERNELS = [
+    ("_POSSIBLE_KERNELS", GemmdInt4Kernel),
+    ("_POSSIBLE_MXFP4_KERNELS", GemmdMxfp4Kernel),
+    ("_POSSIBLE_NVFP4_KERNELS", GemmdNvfp4Kernel),
+]

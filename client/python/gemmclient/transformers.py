@@ -44,7 +44,7 @@ _logger = logging.get_logger(__name__)
 
 @register_quantization_config("gemmd")
 class GemmdConfig(QuantizationConfigMixin):
-    """`format`: int8, fp8, int2, int2a8, f16, bf16, int4, int4a8, mxfp4. `modules_to_not_convert`: layers
+    """`format`: int8, fp8, int2, int2a8, f16, bf16, int4, int4a8, mxfp4, nvfp4. `modules_to_not_convert`: layers
     that stay as they are, as transformers takes them: the end or the beginning of a path, or a regular expression; None:
     the head and what is tied to an embedding. `quantized`: a file or a folder of `gemmctl quantize`, or the folder of a
     checkpoint that is quantized, whose layers of numbers stay. `prefix`: of the weights' names in gemmd. `socket`: of

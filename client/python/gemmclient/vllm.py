@@ -33,7 +33,7 @@ from .torch import GemmdExperts, GemmdLinear
 
 __all__ = ["GemmdConfig", "GemmdExpertsMethod", "GemmdLinearMethod", "register"]
 
-FORMATS = ("int8", "fp8", "int2", "int4", "int4a8", "mxfp4")
+FORMATS = ("int8", "fp8", "int2", "int4", "int4a8", "mxfp4", "nvfp4")
 
 
 class GemmdLinearMethod(LinearMethodBase):

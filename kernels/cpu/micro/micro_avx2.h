@@ -1,11 +1,13 @@
 /* What the sets with 256-bit registers share. Text of micro_avx2*.c, which select the target, and define either
- * multiply_integer or HAS_WORDS and GROUP_SUMS with what goes with them. */
+ * NO_REALS and multiply_integer, or HAS_WORDS and GROUP_SUMS with what goes with them. */
 #ifndef KERNELS_CPU_MICRO_MICRO_AVX2_H
 #define KERNELS_CPU_MICRO_MICRO_AVX2_H
 
+#ifndef NO_REALS
 #define OWN_UNPACKING
 #include "micro_quantize.h"
 #include "micro_widen.h"
+#endif
 
 /* 12 sums, 2 vectors of W and one of x are 15 of the 16 registers. */
 #define LANES 8

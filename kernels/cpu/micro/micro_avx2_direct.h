@@ -68,7 +68,6 @@ static ALWAYS_INLINE lanes step_f16(const uint8_t *from, int step) {
 
 /* ---- INT8 as pairs of 16 bits */
 
-#ifdef HAS_WORDS
 #define U8_STEPS 2
 static ALWAYS_INLINE counts step_u8(const uint8_t *from, int step) {
   __m256i codes = _mm256_loadu_si256((const __m256i *)from);
@@ -87,7 +86,6 @@ static void words_s8(const int8_t *from, uint32_t *to, int64_t count) {
     to[1] = (uint16_t)from[1] | (uint32_t)(uint16_t)from[3] << 16;
   }
 }
-#endif
 
 /* ---- few rows: tiles that expand. Of `count` steps a column has `bytes` in each of `deep` rows of memory. So many
  * vectors take a step before they take the next: one by one they read W once, but with four rows there are more x than
@@ -151,12 +149,7 @@ static ALWAYS_INLINE void ask_for_rows(const struct micro_tile *tile, int rows, 
 
 BLOCK_DIRECT(bf16_pairs, 4, 1, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
 BLOCK_DIRECT(f16s, 2, F16_STEPS, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
-#ifdef HAS_WORDS
-#ifndef U8_AT_ONCE
-#define U8_AT_ONCE 1
-#endif
-BLOCK_DIRECT(u8, 4, 1, U8_STEPS, U8_AT_ONCE, counts, integer, multiply_words, step_u8)
-#endif
+BLOCK_DIRECT(u8, 4, 1, U8_STEPS, 1, counts, integer, multiply_words, step_u8)
 
 /* FP8: 16 columns at a time, of which one register gets 0..3 and 8..11, another the rest: what a permutation across the
  * whole of a register would cost for each vector, this does for the sums, before and after. */
@@ -302,9 +295,7 @@ TILE_OF(tile_codes2, direct_codes2, ROW_CASES_6)
   }
 UNPACK(avx2_e4m3_f32, 4, E4M3_STEPS, lanes, float, expand_e4m3)
 UNPACK(avx2_bf16_f32, 4, BF16_STEPS, lanes, float, expand_bf16)
-#ifdef HAS_WORDS
 UNPACK(avx2_u8_words, 4, U8_STEPS, counts, uint32_t, expand_u8)
-#endif
 
 static void avx2_codes2_f32(const uint8_t *from, int width, int groups, float *to) {
   for (int group = 0; group < groups; group++, from += 34 * width, to += MICRO_GROUP * width) {
@@ -344,14 +335,6 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
   widen_e4m3(from + i, to + i, count - i);
 }
 
-#ifdef HAS_WORDS
-#define INTEGER_FIELDS                                                                                                 \
-  .tile[MICRO_WORDS] = {[MICRO_DWORDS] = tile_words, [MICRO_U8] = tile_u8}, .words_s8 = words_s8,                      \
-  .unpack_u8_words = avx2_u8_words
-#else
-#define INTEGER_FIELDS .tile[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer}
-#endif
-
 /* Six rows of BF16 and of INT2 have no registers left. F16 and BF16 are made f32 in passing, INT8 nearly so: there the
  * store of a block and its way back cost more for few rows; FP8 and INT2 are better unpacked once. */
 #define DIRECT_ROWS                                                                                                    \
@@ -370,7 +353,9 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
       MICRO_FIELDS(name_, usable_),                                                                                    \
       .widen_f16 = avx2_widen_f16,                                                                                     \
       .widen_e4m3 = avx2_widen_e4m3,                                                                                   \
-      INTEGER_FIELDS,                                                                                                  \
+      .tile[MICRO_WORDS] = {[MICRO_DWORDS] = tile_words, [MICRO_U8] = tile_u8},                                        \
+      .words_s8 = words_s8,                                                                                            \
+      .unpack_u8_words = avx2_u8_words,                                                                                \
       .tile[MICRO_F32] = {[MICRO_DWORDS] = tile_f32,                                                                   \
                           [MICRO_E4M3] = tile_e4m3,                                                                    \
                           [MICRO_BF16_PAIRS] = tile_bf16_pairs,                                                        \

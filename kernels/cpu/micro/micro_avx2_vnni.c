@@ -9,13 +9,15 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,fma,f16c,avxvnni")
 
+#define NO_REALS
+#include "micro.h"
 #include "micro_avx2.h"
 
 static inline __attribute__((always_inline)) counts multiply_integer(counts sum, counts w, counts x) {
   return (counts)_mm256_dpbusd_avx_epi32((__m256i)sum, (__m256i)w, (__m256i)x);
 }
 
-#include "micro_avx2_direct.h"
+#include "micro_groups.h"
 #include "micro_set.h"
 
 #pragma GCC pop_options
@@ -25,7 +27,7 @@ static bool usable(void) {
          __builtin_cpu_supports("avxvnni");
 }
 
-MICRO_AVX2(micro_avx2_vnni, "avx2-vnni", usable);
+MICRO_OWN_INTEGERS(micro_avx2_vnni, "avx2-vnni", usable)
 #else
 typedef int micro_avx2_vnni_is_for_x86;
 #endif

@@ -1,10 +1,13 @@
 /* What the AVX-512 sets share. Text of micro_avx512*.c, which select the target, and define HAS_VNNI and HAS_BF16 where
- * it has them. */
+ * it has them, and what is another set's (micro_tile.h). */
 #ifndef KERNELS_CPU_MICRO_MICRO_AVX512_H
 #define KERNELS_CPU_MICRO_MICRO_AVX512_H
 
+#include "micro.h"
+#ifndef NO_REALS
 #include "micro_quantize.h"
 #include "micro_widen.h"
+#endif
 
 #define LANES 16
 #define ROWS 12
@@ -40,7 +43,9 @@ static inline __attribute__((always_inline)) lanes load_halves(const void *from)
   return (lanes)_mm512_cvtph_ps(_mm256_loadu_si256(from));
 }
 
+#ifndef NO_INTEGERS
 #include "micro_groups.h"
+#endif
 #include "micro_set.h"
 
 /* ---- FP8 on the way to bf16 */
@@ -122,6 +127,8 @@ UNPACK_TILE(tile_e4m3, block_e4m3)
 #endif
 
 /* ---- F16 */
+
+#ifndef NO_REALS
 
 #define PREFETCH_HALVES 2048
 
@@ -311,14 +318,6 @@ static ALWAYS_INLINE lanes add_lookup(lanes sum, counts index, counts table) {
 
 SPIN(lookup, lanes, counts, 2, add_lookup)
 
-#ifdef HAS_BF16
-#define BF16_TILES [MICRO_BF16] = {[MICRO_DWORDS] = tile_bf16, [MICRO_E4M3] = tile_e4m3},
-#define BF16_UNPACK .spin[MICRO_BF16] = spin_bf16, .unpack_e4m3_bf16 = unpack_e4m3_bf16,
-#else
-#define BF16_TILES
-#define BF16_UNPACK
-#endif
-
 #define MICRO_AVX512(symbol, name_, usable_)                                                                           \
   const struct micro_ops symbol = {                                                                                    \
       MICRO_FIELDS(name_, usable_),                                                                                    \
@@ -326,13 +325,12 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
       .widen_e4m3 = widen_e4m3,                                                                                        \
       .unpack_bf16_f32 = unpack_bf16_f32,                                                                              \
       .tile = {[MICRO_INTEGER] = {[MICRO_DWORDS] = tile_integer},                                                      \
-               BF16_TILES[MICRO_F32] =                                                                                 \
-                   {[MICRO_DWORDS] = tile_f32, [MICRO_F16S] = tile_f16s, [MICRO_CODES4] = tile_codes4}},               \
+               [MICRO_F32] = {[MICRO_DWORDS] = tile_f32, [MICRO_F16S] = tile_f16s, [MICRO_CODES4] = tile_codes4}},     \
       .rows = ROWS,                                                                                                    \
       .unpack_rows =                                                                                                   \
           {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS, [MICRO_CODES4] = CODES4_ROWS},          \
       .few_rows = {[MICRO_E4M3] = MICRO_UNPACK_ROWS, [MICRO_F16S] = MICRO_UNPACK_ROWS, [MICRO_CODES4] = CODES4_ROWS},  \
-      BF16_UNPACK.unpack_e4m3_f32 = unpack_e4m3_f32,                                                                   \
+      .unpack_e4m3_f32 = unpack_e4m3_f32,                                                                              \
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \
       .groups_dwords = groups_dwords,                                                                                  \
@@ -342,5 +340,6 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
       .lookup_tables = lookup_tables,                                                                                  \
       .spin[MICRO_SPIN_LOOKUP] = spin_lookup,                                                                          \
   }
+#endif
 
 #endif

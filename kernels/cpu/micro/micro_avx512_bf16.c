@@ -9,8 +9,9 @@
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx512bf16,avx512vbmi,avx2,fma,f16c")
 
-#define HAS_VNNI
 #define HAS_BF16
+#define NO_REALS
+#define NO_INTEGERS
 #include "micro_avx512.h"
 
 #pragma GCC pop_options
@@ -22,7 +23,15 @@ static bool usable(void) {
          __builtin_cpu_supports("avx512vbmi");
 }
 
-MICRO_AVX512(micro_avx512_bf16, "avx512-bf16", usable);
+void micro_avx512_bf16(struct micro_ops *ops);
+void micro_avx512_bf16(struct micro_ops *ops) {
+  ops->name = "avx512-bf16";
+  ops->usable = usable;
+  ops->tile[MICRO_BF16][MICRO_DWORDS] = tile_bf16;
+  ops->tile[MICRO_BF16][MICRO_E4M3] = tile_e4m3;
+  ops->unpack_e4m3_bf16 = unpack_e4m3_bf16;
+  ops->spin[MICRO_BF16] = spin_bf16;
+}
 #else
 typedef int micro_avx512_bf16_is_for_x86;
 #endif

@@ -10,6 +10,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")
 
 #define HAS_VNNI
+#define NO_REALS
 #include "micro_avx512.h"
 
 #pragma GCC pop_options
@@ -20,7 +21,7 @@ static bool usable(void) {
          __builtin_cpu_supports("avx512vnni");
 }
 
-MICRO_AVX512(micro_avx512_vnni, "avx512-vnni", usable);
+MICRO_OWN_INTEGERS(micro_avx512_vnni, "avx512-vnni", usable)
 #else
 typedef int micro_avx512_vnni_is_for_x86;
 #endif

@@ -194,6 +194,8 @@ static void groups_codes4(const struct micro_groups *groups) {
 
 /* ---- to f32, scaled */
 
+#ifndef NO_REALS
+
 /* e2m1 in the low bits, of which the others do not matter, to twice its value: 0, 1, 2, 3, 4, 6, 8, 12, and the sign.
  */
 #ifndef HAS_E2M1
@@ -290,5 +292,6 @@ static ALWAYS_INLINE void direct_codes4(const struct micro_tile *tile, int rows,
 }
 TILE_OF(tile_codes4, direct_codes4, ROW_CASES)
 #define CODES4_ROWS 4
+#endif
 
 #endif

@@ -2,7 +2,9 @@
 #ifndef KERNELS_CPU_MICRO_MICRO_SET_H
 #define KERNELS_CPU_MICRO_MICRO_SET_H
 
+#ifndef NO_INTEGERS
 #include "micro_codes4.h"
+#endif
 #include "micro_spin.h"
 #include "micro_tile.h"
 
@@ -13,6 +15,23 @@
   .quantize_e4m3 = quantize_e4m3, .sum_s8 = sum_s8, .finish_s32 = finish_s32, .finish_f32 = finish_f32,                \
   .finish_s32_wide = finish_s32_wide, .finish_f32_wide = finish_f32_wide, .unpack_codes4_f32 = unpack_codes4_f32,      \
   .groups_codes4 = groups_codes4, MICRO_SPIN_FIELDS
+
+/* Into a copy of another set's table: integers are multiplied by instructions of its own. */
+#define MICRO_OWN_INTEGERS(symbol, name_, usable_)                                                                     \
+  void symbol(struct micro_ops *ops);                                                                                  \
+  void symbol(struct micro_ops *ops) {                                                                                 \
+    ops->name = name_;                                                                                                 \
+    ops->usable = usable_;                                                                                             \
+    ops->tile[MICRO_WORDS][MICRO_DWORDS] = ops->tile[MICRO_WORDS][MICRO_U8] = NULL;                                    \
+    ops->spin[MICRO_WORDS] = NULL;                                                                                     \
+    ops->words_s8 = NULL;                                                                                              \
+    ops->unpack_u8_words = NULL;                                                                                       \
+    ops->tile[MICRO_INTEGER][MICRO_DWORDS] = tile_integer;                                                             \
+    ops->groups_dwords = groups_dwords;                                                                                \
+    ops->groups_codes2 = groups_codes2;                                                                                \
+    ops->groups_codes4 = groups_codes4;                                                                                \
+    ops->spin[MICRO_INTEGER] = ops->spin[MICRO_SPIN_CODES] = spin_integer;                                             \
+  }
 
 /* The table of one whose compiler makes the most of plain loops. */
 #define MICRO_SET(symbol, name_, usable_)                                                                              \

@@ -28,15 +28,19 @@
     return rounds * SPIN_ROWS * SPIN_VECTORS * LANES * per_lane;                                                       \
   }
 
+#ifndef NO_REALS
 SPIN(f32, lanes, lanes, 1, multiply_f32)
-#ifdef HAS_WORDS
+#endif
+#ifdef NO_INTEGERS
+#elif defined(HAS_WORDS)
 SPIN(words, counts, counts, 2, multiply_words)
 #define SPIN_INTEGER .spin[MICRO_WORDS] = spin_words
 #else
 SPIN(integer, counts, counts, 4, multiply_integer)
 #define SPIN_INTEGER .spin[MICRO_INTEGER] = spin_integer
 #endif
-#ifdef GROUP_SUMS
+#ifdef NO_INTEGERS
+#elif defined(GROUP_SUMS)
 SPIN(codes, counts, counts, 4, multiply_codes)
 #define SPIN_CODES .spin[MICRO_SPIN_CODES] = spin_codes
 #else

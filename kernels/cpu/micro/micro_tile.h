@@ -5,7 +5,8 @@
  *   multiply_integer       counts (counts sum, counts w, counts x): four u8 of w with four s8 of x a lane
  *   multiply_words         the same of two s16 each, where HAS_WORDS; then no multiply_integer
  *   multiply_f32           lanes (lanes sum, lanes w, lanes x)
- *   multiply_bf16          lanes (lanes sum, counts w, counts x), where HAS_BF16 */
+ *   multiply_bf16          lanes (lanes sum, counts w, counts x), where HAS_BF16
+ * and NO_REALS, NO_INTEGERS where another set's tiles of f32, of integers are its own, too (micro.c). */
 #ifndef KERNELS_CPU_MICRO_MICRO_TILE_H
 #define KERNELS_CPU_MICRO_MICRO_TILE_H
 
@@ -204,12 +205,15 @@ static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int 
 #define BLOCKS_IN_CACHE false
 #endif
 
-#ifdef HAS_WORDS
+#ifdef NO_INTEGERS
+#elif defined(HAS_WORDS)
 BLOCK_DWORDS(words, counts, integer, multiply_words, counts, BLOCKS_IN_CACHE)
 #else
 BLOCK_DWORDS(integer, counts, integer, multiply_integer, counts, false)
 #endif
+#ifndef NO_REALS
 BLOCK_DWORDS(f32, lanes, real, multiply_f32, lanes, BLOCKS_IN_CACHE)
+#endif
 #ifdef HAS_BF16
 BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts, false)
 #endif
@@ -267,12 +271,15 @@ BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts, false)
 #define TILE(name, block) TILE_OF(name, block, ROW_CASES_12)
 #endif
 
-#ifdef HAS_WORDS
+#ifdef NO_INTEGERS
+#elif defined(HAS_WORDS)
 TILE(tile_words, block_words)
 #else
 TILE(tile_integer, block_integer)
 #endif
+#ifndef NO_REALS
 TILE(tile_f32, block_f32)
+#endif
 #ifdef HAS_BF16
 TILE(tile_bf16, block_bf16)
 #endif

@@ -47,6 +47,10 @@ __device__ inline float code_scale(const void *scales, int64_t i, gemm_type type
     const uint32_t bits = static_cast<uint32_t>(static_cast<const uint8_t *>(scales)[i]) << 23;
     return __uint_as_float(max(bits, 0x00400000u)); // 0 is 2^-127
   }
+  if (type == GEMM_E4M3) {
+    const uint32_t bits = static_cast<const uint8_t *>(scales)[i];
+    return __uint_as_float((bits & 0x80) << 24 | (bits & 0x7f) << 20) * 0x1p120f;
+  }
   if (type == GEMM_F16)
     return __half2float(static_cast<const __half *>(scales)[i]);
   return __bfloat162float(static_cast<const __nv_bfloat16 *>(scales)[i]);

@@ -48,17 +48,26 @@ int64_t experts_x_rows(const struct backend_job *job) {
   return job->experts->x_pairs ? job->experts->top : 1;
 }
 
-/* ---- places */
+/* Its product makes y itself, where each pair's row is. */
+static bool makes_y(const struct backend_job *job, uint32_t i) {
+  struct backend_step step = step_at(job, i);
+  return i + 1 == step_count(job) && !activates(&step) && !job->experts->sum;
+}
 
+/* ---- places: what a kernel reads and what it writes take turns at two of them. Every kernel waits for the end of the
+ * one ahead, so that nobody reads any more what is written over. */
+
+/* Behind the route; of all steps. x: the result of an activation, too. */
 struct places {
-  uint64_t x[GEMM_STEPS_MOST], scales[GEMM_STEPS_MOST], y[GEMM_STEPS_MOST];
-  uint64_t route, result, bytes;
+  uint64_t x, scales[GEMM_STEPS_MOST], y, bytes;
 };
 
-static uint64_t take(uint64_t *used, uint64_t bytes) {
-  uint64_t at = *used;
-  *used = gemm_round_up(at + bytes, EXPERTS_ALIGN);
-  return at;
+static uint64_t aligned(uint64_t bytes) {
+  return gemm_round_up(bytes, EXPERTS_ALIGN);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b) {
+  return a > b ? a : b;
 }
 
 static uint64_t padded(int64_t pairs) {
@@ -81,16 +90,22 @@ static uint64_t scale_bytes(const struct gemm_weight *weight, const struct layou
 static struct places places_for(const struct backend_job *job, int64_t rows) {
   int64_t pairs = rows * job->experts->top;
   struct places out = {0};
+  uint64_t x_most = 0, y_most = 0;
   /* the fewer rows tiles have, the more there are */
-  out.route = take(&out.bytes, experts_route_bytes(pairs, (int)job->weight->weight.experts, TILE_LEAST));
+  out.x = aligned(experts_route_bytes(pairs, (int)job->weight->weight.experts, TILE_LEAST));
   for (uint32_t i = 0; i < step_count(job); i++) {
     struct backend_step step = step_at(job, i);
     const struct backend_weight *weight = step.weight;
-    out.x[i] = take(&out.bytes, x_bytes(&weight->weight, &weight->layout, pairs));
-    out.scales[i] = take(&out.bytes, scale_bytes(&weight->weight, &weight->layout, pairs));
-    out.y[i] = take(&out.bytes, (uint64_t)(pairs * weight->weight.n) * gemm_type_bytes(step.y_type));
+    uint64_t type_bytes = gemm_type_bytes(step.y_type), x = aligned(x_bytes(&weight->weight, &weight->layout, pairs));
+    out.scales[i] = out.x + x;
+    x_most = larger(x_most, x + scale_bytes(&weight->weight, &weight->layout, pairs));
+    if (!makes_y(job, i))
+      y_most = larger(y_most, (uint64_t)(pairs * weight->weight.n) * type_bytes);
+    if (i + 1 == step_count(job) && activates(&step))
+      x_most = larger(x_most, (uint64_t)(pairs * columns_of(&step)) * type_bytes);
   }
-  out.result = take(&out.bytes, (uint64_t)(pairs * experts_columns(job)) * 4);
+  out.y = out.x + aligned(x_most);
+  out.bytes = out.y + aligned(y_most);
   return out;
 }
 
@@ -141,11 +156,6 @@ static bool is_last(const struct course *course, uint32_t i) {
   return i + 1 == course->steps;
 }
 
-/* Its product makes y itself, where each pair's row is. */
-static bool makes_y(const struct course *course, uint32_t i, const struct backend_step *step) {
-  return is_last(course, i) && !activates(step) && !course->run->job->experts->sum;
-}
-
 static enum gemm_type x_type_of(const struct backend_job *job, uint32_t i) {
   return i == 0 ? job->x_type : job->steps[i - 1].y_type;
 }
@@ -153,7 +163,7 @@ static enum gemm_type x_type_of(const struct backend_job *job, uint32_t i) {
 static struct kernel_call call_of(const struct course *course, uint32_t i, const struct backend_step *step) {
   const struct experts_run *run = course->run;
   const struct backend_weight *weight = step->weight;
-  bool codes = gemm_quantizes_x(weight->weight.format), out = makes_y(course, i, step);
+  bool codes = gemm_quantizes_x(weight->weight.format), out = makes_y(run->job, i);
   enum gemm_type x_type = x_type_of(run->job, i);
   uint64_t columns = (uint64_t)layout_x_columns(&weight->weight, &weight->layout);
   return (struct kernel_call){
@@ -163,11 +173,11 @@ static struct kernel_call call_of(const struct course *course, uint32_t i, const
       .x_type = x_type,
       .y_type = step->y_type,
       .bias_type = run->bias[i] ? step->bias_type : GEMM_TYPE_NONE,
-      .x = placed(course, course->at.x[i]),
+      .x = placed(course, course->at.x),
       .x_stride = codes ? weight->layout.x_row_bytes : columns * gemm_type_bytes(x_type),
       .x_scale = codes ? placed(course, course->at.scales[i]) : NULL,
       .bias = run->bias[i],
-      .y = out ? run->y : placed(course, course->at.y[i]),
+      .y = out ? run->y : placed(course, course->at.y),
       .y_stride = out ? run->y_stride : (uint64_t)weight->weight.n * gemm_type_bytes(step->y_type),
       .workspace = run->workspace,
       .stream = run->stream,
@@ -197,7 +207,7 @@ static enum status product(const struct course *course, uint32_t i, const struct
                            struct error *error) {
   struct kernel_call call = call_of(course, i, step);
   struct kernel_groups groups = course->groups;
-  groups.y_sorted = !makes_y(course, i, step);
+  groups.y_sorted = !makes_y(course->run->job, i);
   call.groups = &groups;
   const struct variant *variant = &course->variants[i];
   enum status status = kernel_family_of(variant)->launch(course->run->backend, &call, variant, error);
@@ -221,7 +231,6 @@ static cudaError_t gather(const struct course *course, const struct backend_step
   const struct experts_run *run = course->run;
   const struct backend_job *job = run->job;
   const struct backend_weight *weight = first->weight;
-  struct backend_step last = step_at(job, course->steps - 1);
   const struct gather_pass pass = {
       .route = course->groups.route,
       .ids = run->ids,
@@ -236,10 +245,10 @@ static cudaError_t gather(const struct course *course, const struct backend_step
       .k = weight->weight.k,
       .k_padded = layout_x_columns(&weight->weight, &weight->layout),
       .to = gathers_to(&weight->weight),
-      .out = placed(course, course->at.x[0]),
+      .out = placed(course, course->at.x),
       .scales = placed(course, course->at.scales[0]),
       .scale_stride = (int64_t)padded(course->pairs),
-      .y = makes_y(course, course->steps - 1, &last) ? run->y : NULL,
+      .y = makes_y(job, course->steps - 1) ? run->y : NULL,
       .y_stride = (int64_t)run->y_stride,
       .y_bytes = experts_columns(job) * (int64_t)gemm_type_bytes(job->y_type),
       .skipped = run->skipped,
@@ -251,7 +260,7 @@ static cudaError_t gather(const struct course *course, const struct backend_step
 /* From the product of step i to what the next one reads, or to the result. */
 static cudaError_t activate(const struct course *course, uint32_t i, const struct backend_step *step) {
   struct activate_pass pass = {
-      .v = placed(course, course->at.y[i]),
+      .v = placed(course, course->at.y),
       .v_stride = (uint64_t)step->weight->weight.n * gemm_type_bytes(step->y_type),
       .type = step->y_type,
       .m = course->pairs,
@@ -263,12 +272,12 @@ static cudaError_t activate(const struct course *course, uint32_t i, const struc
   };
   if (is_last(course, i)) {
     pass.k_padded = pass.columns;
-    pass.out = placed(course, course->at.result);
+    pass.out = placed(course, course->at.x);
     pass.out_stride = (uint64_t)pass.columns * gemm_type_bytes(step->y_type);
   } else {
     struct backend_step next = step_at(course->run->job, i + 1);
     sequence_reads(next.weight, (int64_t)padded(course->pairs), step->y_type, &pass);
-    pass.out = placed(course, course->at.x[i + 1]);
+    pass.out = placed(course, course->at.x);
     pass.scales = placed(course, course->at.scales[i + 1]);
   }
   return launch_activate(course->run->stream, &pass);
@@ -280,7 +289,7 @@ static cudaError_t result(const struct course *course, const struct backend_step
   const struct backend_experts *experts = run->job->experts;
   bool activated = activates(last);
   const struct sum_pass pass = {
-      .v = placed(course, activated ? course->at.result : course->at.y[course->steps - 1]),
+      .v = placed(course, activated ? course->at.x : course->at.y),
       .v_stride = (uint64_t)columns_of(last) * gemm_type_bytes(last->y_type),
       .place = course->groups.route.place,
       .routing = experts->sum ? run->routing : NULL,
@@ -304,8 +313,8 @@ enum status experts_run(const struct experts_run *run, struct error *error) {
                           .hopper = run->backend->gpu.capability >= 90};
   course.groups = (struct kernel_groups){.ids = run->ids, .top = job->experts->top};
   choose(&course);
-  course.groups.route = experts_route_at(placed(&course, course.at.route), course.pairs,
-                                         (int)job->weight->weight.experts, course.groups.tile_rows);
+  course.groups.route =
+      experts_route_at(placed(&course, 0), course.pairs, (int)job->weight->weight.experts, course.groups.tile_rows);
   struct backend_step step = step_at(job, 0);
   enum status status = runtime_check(gather(&course, &step), "sorting rows by expert", error);
   for (uint32_t i = 0; i < course.steps && status == STATUS_OK; i++) {
@@ -315,7 +324,7 @@ enum status experts_run(const struct experts_run *run, struct error *error) {
     if (status == STATUS_OK && (activates(&step) || !is_last(&course, i)))
       status = runtime_check(activate(&course, i, &step), "starting an activation", error);
   }
-  if (status == STATUS_OK && !makes_y(&course, course.steps - 1, &step))
+  if (status == STATUS_OK && !makes_y(job, course.steps - 1))
     status = runtime_check(result(&course, &step), "summing up experts", error);
   return status;
 }

@@ -58,6 +58,8 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
     if (weight->format == GEMM_FORMAT_INT4A8)
       return hopper && dense && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
     bool fits = dense ? weight->k <= INT4_FEW_K_MOST : grouped_int4_fits(weight->n, weight->k);
+    if (weight->format == GEMM_FORMAT_NVFP4)
+      return LAYOUT_CODES4;
     return hopper && fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
   }
   if (weight->experts > 0) {
@@ -122,6 +124,10 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->scales_bytes = canonical->scales_bytes;
     if (canonical->zeros_bytes > 0)
       out->scales_bytes = canonical->zeros_offset + canonical->zeros_bytes - canonical->scales_offset;
+    if (canonical->factors_bytes > 0) {
+      out->factors_offset = canonical->factors_offset;
+      out->scales_bytes = canonical->factors_offset + canonical->factors_bytes - canonical->scales_offset;
+    }
   } else {
     bool block = weight->scale == GEMM_SCALE_BLOCK;
     uint64_t element = element_bytes(weight), align = layout == LAYOUT_LINES ? LINE_BYTES / element : GEMM_ALIGN;
@@ -186,6 +192,12 @@ static void same_fill(const void *canonical, uint64_t from, uint64_t bytes, uint
   section_fill(&same, offset, end, out);
 }
 
+static void factors_fill(const struct layout *layout, const void *canonical, uint64_t offset, uint64_t end,
+                         uint8_t *out) {
+  same_fill(canonical, layout->canonical.factors_offset, layout->canonical.factors_bytes, layout->factors_offset,
+            offset, end, out);
+}
+
 static void input_fill(const struct layout *layout, const void *canonical, uint64_t offset, uint64_t end,
                        uint8_t *out) {
   same_fill(canonical, layout->canonical.input_offset, layout->canonical.input_bytes, layout->input_offset, offset, end,
@@ -240,6 +252,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
     const struct tiling tiling = tiling_of(weight);
     memset(out, 0, bytes);
     tiles_fill(weight, layout, &tiling, canonical, offset, out, bytes);
+    factors_fill(layout, canonical, offset, offset + bytes, out);
     input_fill(layout, canonical, offset, offset + bytes, out);
     return;
   }
@@ -257,6 +270,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
   };
   memset(out, 0, bytes);
   section_fill(&codes, offset, offset + bytes, out);
+  factors_fill(layout, canonical, offset, offset + bytes, out);
   input_fill(layout, canonical, offset, offset + bytes, out);
   same_fill(canonical, from->zeros_offset, from->zeros_bytes, zeros_offset(layout), offset, offset + bytes, out);
   if (layout->scales_bytes == 0)
@@ -361,6 +375,7 @@ void layout_read(const struct gemm_weight *weight, const struct layout *layout, 
   const uint8_t *from = stored;
   uint8_t *out = canonical;
   memcpy(out + to->input_offset, from + layout->input_offset, to->input_bytes);
+  memcpy(out + to->factors_offset, from + layout->factors_offset, to->factors_bytes);
   if (layout_is_tiled(layout)) {
     (gemm_is_int2(weight->format) ? tiles_read : tiles4_read)(weight, layout, from, out);
     return;

@@ -7,7 +7,7 @@
  *       With experts: the rows of all of them behind each other, padded at their end alone; scales likewise.
  *   LAYOUT_LINES (the same, of long rows that would be padded anyway)  rows of whole lines of memory, 128 bytes: else
  *       what is copied of a row at a time touches two of them.
- *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4)  the canonical form.
+ *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4, NVFP4)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
  *   LAYOUT_TILES4 (INT4, MXFP4), LAYOUT_TILES4A8 (INT4A8)  codes, scales and zero points together in tiles:
@@ -38,7 +38,8 @@ struct layout {
   uint64_t scales_offset;
   uint64_t scale_columns;   /* that carry a scale, in one row of scales */
   uint64_t scale_row_bytes; /* from one row of scales to the next */
-  uint64_t scales_bytes;    /* of packed weights with their zero points */
+  uint64_t scales_bytes;    /* of packed weights with their zero points and factors */
+  uint64_t factors_offset;  /* of an f32 for each row of W; 0: there are none */
   uint64_t input_offset;    /* of canonical.input_bytes as they are there, behind all else */
   uint64_t total_bytes;     /* a multiple of GEMM_SECTION */
   struct gemm_layout canonical;

@@ -264,6 +264,8 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
   made.serial = atomic_fetch_add_explicit(&serials, 1, memory_order_relaxed) + 1;
   made.codes = (const uint8_t *)(uintptr_t)(slab->address + offset);
   made.scales = made.codes + made.layout.scales_offset;
+  if (made.layout.factors_offset > 0)
+    made.factors = (const float *)(const void *)(made.codes + made.layout.factors_offset);
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
   if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))

@@ -25,9 +25,12 @@ Path = Union[str, "os.PathLike[str]"]
 _EXACT = {"f16": torch.float16, "bf16": torch.bfloat16}  # formats that keep the values they were made of
 _CODES = {
     "int8": (torch.int8, "I8"), "fp8": (torch.float8_e4m3fn, "F8_E4M3"), "int4": (torch.uint16, "U16"),
-    "int4a8": (torch.uint16, "U16"), "mxfp4": (torch.uint16, "U16"),
+    "int4a8": (torch.uint16, "U16"), "mxfp4": (torch.uint16, "U16"), "nvfp4": (torch.uint16, "U16"),
 }  # fmt: skip
-_SCALES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.uint8: "F8_E8M0"}
+_SCALES = {
+    torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.uint8: "F8_E8M0",
+    torch.float8_e4m3fn: "F8_E4M3",
+}  # fmt: skip
 _NO_WRITES = ("requires_grad_", "detach_", "share_memory_", "retains_grad_", "rename_")
 _AUGMENTED = ("add__", "sub__", "mul__", "truediv__", "floordiv__", "mod__", "pow__", "and__", "or__", "xor__")
 _EXPORT_BYTES = 1 << 20  # of rows in the arena at a time
@@ -162,13 +165,15 @@ class GemmdLinear(nn.Module):
         dtype: torch.dtype = torch.float32,
         *,
         zeros: Optional[torch.Tensor] = None,
+        factors: Optional[torch.Tensor] = None,
         scale: Named = Scale.DEFAULT,
         release: bool = False,
     ) -> "GemmdLinear":
         """Serves a weight that is quantized already: codes [n, k] of int8 or float8_e4m3fn with scales, one, [n], or
         [n/128, k/128] of blocks; or of 4 bits, uint16 [n, k/4], the first in the lowest bits, with scales [n, groups] of
-        float16 or bfloat16 and `zeros`, uint8 of that shape (int4, int4a8), or of uint8, e8m0 (mxfp4). `scale`: that the
-        scales must be; without, what their shape says. Named as from_weight does."""
+        float16 or bfloat16 and `zeros`, uint8 of that shape (int4, int4a8), or of uint8, e8m0 (mxfp4), or of
+        float8_e4m3fn with `factors`, float32 [n], by which a row's scales are to be multiplied (nvfp4). `scale`: that
+        the scales must be; without, what their shape says. Named as from_weight does."""
         chosen = member(Format, format, "format")
         wanted, kind = _CODES.get(chosen.name.lower(), (None, ""))
         if codes.dtype != wanted:
@@ -180,6 +185,8 @@ class GemmdLinear(nn.Module):
         tensors = {"weight": (kind, *_bytes(codes)), "scale": (_SCALES[scales.dtype], *_bytes(scales))}
         if zeros is not None:
             tensors["weight_zero"] = ("U8", *_bytes(zeros))
+        if factors is not None:
+            tensors["weight_factor"] = ("F32", *_bytes(factors))
         digest = hashlib.blake2b(digest_size=8, person=b"codes", salt=_salt(tuple(codes.shape)))
         for _, _, data in tensors.values():
             digest.update(data)

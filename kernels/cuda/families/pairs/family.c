@@ -41,6 +41,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .w_scale_type = gemm_scale_type(weight),
       .w_zeros = layout->canonical.zeros_bytes > 0 ? call->weight->codes + layout->canonical.zeros_offset : NULL,
       .group = packed ? gemm_scale_group(weight) : 0,
+      .w_factors = call->weight->factors,
       .x = call->x,
       .x_scale = call->x_scale,
       .x_type = codes == GEMM_TYPE_NONE ? call->x_type : codes,

@@ -84,7 +84,8 @@ __device__ inline float scale_of(const pairs_product &p, int expert, int64_t n, 
 template <typename Sum>
 __device__ inline void finish(const pairs_product &p, int expert, int64_t row, int64_t pair, int64_t n, Sum sum) {
   const bool rows = p.group == 0 && (p.scale == GEMM_SCALE_ROW || p.scale == GEMM_SCALE_ONE);
-  const float w_scale = rows ? static_cast<const float *>(p.w_scale)[expert * p.n + n] : 1.0f;
+  const float *const scales = rows ? static_cast<const float *>(p.w_scale) : p.w_factors;
+  const float w_scale = scales ? scales[expert * p.n + n] : 1.0f;
   const float x_scale = p.x_scale && p.scale != GEMM_SCALE_BLOCK ? p.x_scale[row] : 1.0f;
   const float bias = p.bias ? number_load_as(p.bias, expert * p.n + n, p.bias_type) : 0.0f;
   float value = number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);

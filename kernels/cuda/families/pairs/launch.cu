@@ -30,6 +30,7 @@ kernel kernel_of(const pairs_product &p) {
   case GEMM_FORMAT_INT4:
     return kernel_by<code4, true>(p.x_type);
   case GEMM_FORMAT_MXFP4:
+  case GEMM_FORMAT_NVFP4:
     return kernel_by<code_e2m1, true>(p.x_type);
   case GEMM_FORMAT_F16:
     return pairs::run<__half, __half, false>;

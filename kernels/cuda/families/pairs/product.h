@@ -14,6 +14,7 @@ struct pairs_product {
   enum gemm_type w_scale_type;            /* of packed weights, with w_scale_stride of them a row */
   const uint8_t *w_zeros;                 /* beside them, or NULL */
   int64_t group;                          /* elements of a row that share one; 0: the weight is not packed */
+  const float *w_factors;                 /* [experts * n], of rows of W, or NULL */
   const void *x;                          /* [pairs], rows of x_stride bytes */
   const float *x_scale;                   /* [pairs], BLOCK [k / 128, x_scale_stride]; NULL where x is no codes */
   enum gemm_type x_type;                  /* as x is read: INT8 and E4M3 of codes */

@@ -60,6 +60,7 @@ static cudaError_t packed_launch(const struct kernel_device *device, const struc
       .zeros = canonical->zeros_bytes > 0 ? weight->codes + canonical->zeros_offset : NULL,
       .scale_stride = (int64_t)weight->layout.scale_columns,
       .group = gemm_scale_group(&weight->weight),
+      .factors = weight->factors,
       .bias = call->bias,
       .bias_type = call->bias_type,
       .y = call->y,

@@ -56,6 +56,7 @@ extern "C" cudaError_t launch_packed(cudaStream_t stream, const struct packed_pr
   case GEMM_FORMAT_INT4A8:
     return products_of<code4, int8_t>(stream, *product);
   case GEMM_FORMAT_MXFP4:
+  case GEMM_FORMAT_NVFP4:
     return products_of<code_e2m1>(stream, *product);
   default:
     return cudaErrorInvalidValue;

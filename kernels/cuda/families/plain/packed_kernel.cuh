@@ -74,6 +74,8 @@ __global__ void __launch_bounds__(packed_threads) packed_products(const packed_p
                 i / packed_codes);
       const int64_t at = n * p.scale_stride + (p.scale_stride == 1 ? 0 : i / p.group);
       scales[c] = code_scale(p.scales, at, p.scale_type);
+      if (p.factors)
+        scales[c] *= p.factors[n];
       zeros[c] = p.zeros ? p.zeros[at] : Code::zero;
     }
 #pragma unroll

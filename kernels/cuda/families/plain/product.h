@@ -34,6 +34,7 @@ struct packed_product {
   const uint8_t *zeros; /* beside the scales, or NULL */
   int64_t scale_stride; /* scales of one row of W */
   int64_t group;        /* elements of it that share one */
+  const float *factors; /* [n], by which they are multiplied, or NULL */
   const void *bias;
   enum gemm_type bias_type;
   void *y;

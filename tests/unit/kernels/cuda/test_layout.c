@@ -88,6 +88,8 @@ static void fill_canonical(const struct gemm_weight *weight, const struct gemm_l
     canonical[layout->scales_offset + i] = (uint8_t)next_random(&random);
   for (uint64_t i = 0; i < layout->zeros_bytes; i++)
     canonical[layout->zeros_offset + i] = (uint8_t)(next_random(&random) & 15);
+  for (uint64_t i = 0; i < layout->factors_bytes; i++)
+    canonical[layout->factors_offset + i] = (uint8_t)next_random(&random);
 }
 
 /* What is stored comes back, whatever the form. */
@@ -110,6 +112,10 @@ static void test_layout_reads(void **state) {
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_CODES4},
       {{.n = 5, .k = 130, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_ROW}, LAYOUT_CODES4},
       {{.n = 33, .k = 100, .experts = 3, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_CODES4},
+      {{.n = 33, .k = 100, .experts = 3, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
+       LAYOUT_CODES4},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS, .input = GEMM_INPUT_ORDER},
+       LAYOUT_CODES4},
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_TILES4},
       {{.n = 64, .k = 256, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, LAYOUT_TILES4},
       {{.n = 33, .k = 7, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES4},

@@ -3,12 +3,14 @@
  * thread waits for. Up to 64 rows of x at a time.
  *
  * A warp has `units` times 16 rows of W; `n_warps` of them, a team, share what a group of 128 of K is of x; `k_warps`
- * teams of a block take the groups in turn, and split_k blocks have a slice of K each. Teams' sums are added in shared
- * memory, slices' by a second kernel, in their order, so the bits do not depend on timing. */
+ * teams of a block take the groups in turn. Their steps along K for all blocks of rows, one after another, are shared
+ * out to `blocks` evenly: a block ends one block of rows, has others whole, and begins one. Teams' sums are added in
+ * shared memory, those of parts of K by a second kernel, in their order, so the bits do not depend on timing. */
 #ifndef KERNELS_CUDA_FAMILIES_SM80_INT2_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM80_INT2_CONFIG_H
 
 #include "../../problem.h"
+#include "../shares.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +21,7 @@ enum {
   SM80_INT2_F32_MOST = 16, /* rows of f32 x */
   SM80_INT2_WARPS_MOST = 16,
   SM80_INT2_UNITS_MOST = 4,
-  SM80_INT2_SPLIT_MOST = 16,
+  SM80_INT2_BLOCKS_MOST = 1 << 16,
   SM80_INT2_GROUPS = 2,       /* of K that a team takes at a time; of f32 x one */
   SM80_INT2_STAGES_LEAST = 2, /* such turns of a team in shared memory */
   SM80_INT2_STAGES_MOST = 8,
@@ -28,14 +30,16 @@ enum {
 };
 
 struct sm80_int2_config {
-  int units, n_warps, k_warps, split_k;
+  int units, n_warps, k_warps;
+  int blocks; /* of the launch */
 };
 
 struct sm80_int2_plan {
   int columns;    /* of sums: 8, 16, 32 or 64 */
-  int blocks;     /* along N; times split_k of them are launched */
-  int row_blocks; /* which these blocks take in turn */
-  int slice;      /* groups of K of a block */
+  int row_blocks; /* of W */
+  int rows;       /* of W of one */
+  int blocks;     /* of the launch */
+  struct sm80_shares shares;
   int stages, x_row_bytes, slot_bytes, sums_bytes, shared_bytes;
 };
 
@@ -56,8 +60,8 @@ bool sm80_int2_plan_for(const struct sm80_int2_config *config, const struct kern
                         struct sm80_int2_plan *out);
 /* The same for all rows of the problem, a go after another. */
 bool sm80_int2_fits(const struct sm80_int2_config *config, const struct kernel_problem *problem);
-/* Of device memory for sums of slices. */
-uint64_t sm80_int2_parts_bytes(const struct sm80_int2_config *config, const struct kernel_problem *problem, int64_t m);
+/* Of device memory for sums of parts of K; m: as above. */
+uint64_t sm80_int2_parts_bytes(const struct sm80_int2_plan *plan, int64_t m);
 /* Microseconds by the cost model. */
 double sm80_int2_us(const struct sm80_int2_config *config, const struct kernel_problem *problem);
 /* All that fit, by the cost model, the fastest first. Returns how many, at most `most`. */

@@ -18,19 +18,18 @@ const struct variant_family sm80_int2_family = {
             {"units", "of 16 rows of W a warp", 1, SM80_INT2_UNITS_MOST, 1, 2},
             {"n_warps", "that share what they read of x", 1, SM80_INT2_WARPS_MOST, 1, 4},
             {"k_warps", "such teams of a block, which share K", 1, SM80_INT2_WARPS_MOST, 1, 2},
-            {"split_k", "blocks that share K", 1, SM80_INT2_SPLIT_MOST, 1, 1},
+            {"blocks", "that share all steps of K of all rows of W", 1, SM80_INT2_BLOCKS_MOST, 1, 132},
         },
 };
 
 static struct sm80_int2_config config_of(const struct variant *variant) {
   const int32_t *values = variant->values;
-  return (struct sm80_int2_config){
-      .units = values[0], .n_warps = values[1], .k_warps = values[2], .split_k = values[3]};
+  return (struct sm80_int2_config){.units = values[0], .n_warps = values[1], .k_warps = values[2], .blocks = values[3]};
 }
 
 static struct variant variant_of(const struct sm80_int2_config *config) {
   return (struct variant){.family = &sm80_int2_family,
-                          .values = {config->units, config->n_warps, config->k_warps, config->split_k}};
+                          .values = {config->units, config->n_warps, config->k_warps, config->blocks}};
 }
 
 /* Hopper's own instructions are faster in all sizes. */
@@ -72,7 +71,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
       error, STATUS_UNSUPPORTED,
       "n_warps * k_warps is at most 16, with more than 16 rows of x 12, with more than 32 and 2 units 8; "
       "units are 2, or 4 with up to 8 rows, or 1 with more than 32, of f32 2 alone; two turns of each team "
-      "and its sums fit into shared memory, and sums of slices into the workspace");
+      "and its sums fit into shared memory, sums of parts of K into the workspace; and each block has a step");
 }
 
 static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
@@ -80,7 +79,9 @@ static void needs(struct backend *backend, const struct kernel_problem *problem,
   struct sm80_int2_config config = config_of(variant);
   (void)backend;
   int64_t most = sm80_int2_rows_most(problem), m = problem->m < most ? problem->m : most;
-  out->workspace_bytes = sm80_int2_parts_bytes(&config, problem, m);
+  struct sm80_int2_plan plan;
+  if (sm80_int2_plan_for(&config, problem, m, &plan))
+    out->workspace_bytes = sm80_int2_parts_bytes(&plan, m);
 }
 
 static struct sm80_int2_product product_of(const struct kernel_call *call, const struct kernel_problem *problem) {

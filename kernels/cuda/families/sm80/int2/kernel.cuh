@@ -2,8 +2,8 @@
 //
 // Each team of warps has a ring of groups of K in shared memory: the groups' parts of rows of x, which its warps share,
 // and W's codes and scales, which each warp copies for itself. Sums of a group stay in the instructions' registers, are
-// multiplied by the rows' scales and added up. Blocks take their blocks of rows one after another, and copy the first
-// groups of the next while they multiply the last ones of this.
+// multiplied by the rows' scales and added up. A block has several blocks of rows, of the first and the last one
+// perhaps a part of K, and copies the first groups of the next while it multiplies the last ones of this.
 #pragma once
 
 #include "../../../device/half2.cuh"
@@ -70,9 +70,10 @@ template <typename X, int kUnits> struct source {
   int x_count;              // rows of it
   int x_from;               // from one of them to the next
   uint32_t x_to;            // the same in a slot
-  int row_block, step, end, group;
+  int row_block, step, left, group;
 
-  __device__ source(const work &w, const seat &at) : w(w), at(at), row_block(blockIdx.x), step(0) {
+  __device__ source(const work &w, const seat &at, const share &own)
+      : w(w), at(at), row_block(own.row_block), step(own.step), left(own.steps) {
     const int thread = at.mate * 32 + at.lane;
     const int x_row = thread / row_units, x_rows = w.n_warps * 32 / row_units;
     x_group = thread % row_units * 16 / x_bytes;
@@ -82,8 +83,7 @@ template <typename X, int kUnits> struct source {
     x_at = x_row * w.plan.x_row_bytes + thread % row_units * 16;
     x = static_cast<const uint8_t *>(w.product.x) + x_row * w.product.x_stride + thread % row_units * 16;
     w_at = static_cast<int>(w.product.m) * w.plan.x_row_bytes + at.mate * turn * w_bytes;
-    end = min(w.groups, (static_cast<int>(blockIdx.y) + 1) * w.plan.slice);
-    group = first();
+    group = (step * w.k_warps + at.team) * turn;
     find();
   }
   __device__ void fetch_w(uint32_t slot) const {
@@ -91,7 +91,7 @@ template <typename X, int kUnits> struct source {
       return;
 #pragma unroll
     for (int g = 0; g < turn; g++) {
-      if (g > 0 && group + g >= end)
+      if (g > 0 && group + g >= w.groups)
         return;
       const uint8_t *from = codes + place<X>::group(group + g);
       const uint32_t to = slot + w_at + g * w_bytes;
@@ -104,7 +104,7 @@ template <typename X, int kUnits> struct source {
     }
   }
   __device__ void fetch_x(uint32_t slot) const {
-    if (!there() || group + x_group >= end)
+    if (!there() || group + x_group >= w.groups)
       return;
     const uint8_t *from = x + static_cast<int64_t>(group) * x_bytes;
     uint32_t to = slot + x_at;
@@ -124,20 +124,18 @@ template <typename X, int kUnits> struct source {
   }
   __device__ void advance() {
     group += w.k_warps * turn;
-    if (++step < w.steps)
+    left--;
+    if (++step < w.plan.shares.steps)
       return;
     step = 0;
-    group = first();
-    row_block += gridDim.x;
+    group = at.team * turn;
+    row_block++;
     find();
   }
 
 private:
   __device__ bool there() const {
-    return row_block < w.plan.row_blocks && group < end;
-  }
-  __device__ int first() const {
-    return blockIdx.y * w.plan.slice + at.team * turn;
+    return left > 0 && group < w.groups;
   }
   // Rows behind the last one are read from where it is: nobody reads their sums.
   __device__ void find() {
@@ -196,7 +194,8 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
   const int m = static_cast<int>(w.product.m);
   float *const all_sums = reinterpret_cast<float *>(raw + w.k_warps * w.plan.stages * w.plan.slot_bytes);
   const typename operands<X, kEights>::x x(w.plan.x_row_bytes, m);
-  source<X, kUnits> next(w, at);
+  const share own = share_of(w.plan.shares, static_cast<int>(blockIdx.x));
+  source<X, kUnits> next(w, at, own);
   ring to(shared, at.team, w.plan.stages, w.plan.slot_bytes), from = to;
   const int ahead = w.plan.stages - 1;
 #if __CUDA_ARCH__ >= 900
@@ -216,15 +215,16 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
     next.fetch_x(slot);
     ptx::copy_async_commit();
   }
-  const int end = min(w.groups, (static_cast<int>(blockIdx.y) + 1) * w.plan.slice);
   constexpr int turn = operands<X, 1>::groups, x_bytes = operands<X, 1>::x_bytes;
-  const int first = blockIdx.y * w.plan.slice + at.team * turn;
   // Of two warps of a scheduler one copies behind its first group, while the other multiplies.
   const bool later = turn > 1 && threadIdx.x / 128 % 2 != 0;
   const int w_offset = m * w.plan.x_row_bytes + at.mate * turn * kUnits * SM80_INT2_UNIT_BYTES;
-  for (int row_block = blockIdx.x; row_block < w.plan.row_blocks; row_block += gridDim.x) {
+  int row_block = own.row_block, step = own.step;
+  for (int left = own.steps; left > 0; row_block++, step = 0) {
     float sums[kUnits][kEights][4] = {};
-    for (int step = 0, group = first; step < w.steps; step++, group += w.k_warps * turn) {
+    const int steps = min(left, w.plan.shares.steps - step);
+    int group = (step * w.k_warps + at.team) * turn;
+    for (int i = 0; i < steps; i++, group += w.k_warps * turn) {
       sm80::wait_for_copies(ahead - 1);
       sm80::team_sync(w.n_warps, at);
       const uint32_t free = to.next(), slot = from.next();
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
         next.fetch(free);
 #pragma unroll(kEights > 2 ? 1 : turn)
       for (int g = 0; g < turn; g++) {
-        if (group + g < end)
+        if (group + g < w.groups)
           multiply<X, kEights, kUnits>(sums, x, slot + g * x_bytes, slot + w_offset + g * kUnits * SM80_INT2_UNIT_BYTES,
                                        at.lane);
         if (g == 0 && later)
@@ -241,8 +241,10 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
     }
     keep_sums<kEights, kUnits>(w, sums, all_sums, at.team, at.mate);
     __syncthreads();
-    write_sums(w, all_sums, row_block, kUnits);
+    write_sums(w, all_sums, row_block,
+               steps < w.plan.shares.steps ? part_of(w, static_cast<int>(blockIdx.x), left < own.steps) : nullptr);
     __syncthreads();
+    left -= steps;
   }
 }
 

@@ -47,28 +47,26 @@ extern "C" cudaError_t sm80_int2_launch(cudaStream_t stream, const struct sm80_i
   work.plan = *plan;
   work.n_warps = config->n_warps;
   work.k_warps = config->k_warps;
-  work.split_k = config->split_k;
   work.groups = static_cast<int>(product->k / GEMM_GROUP);
-  const int turn = config->k_warps * sm80_int2_groups(product->x_type);
-  work.steps = (plan->slice + turn - 1) / turn;
   work.units = static_cast<int>((product->n + 63) / 64 * 4);
   work.dependent = dependent;
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(plan->blocks), static_cast<unsigned>(config->split_k));
+  shape.grid = dim3(static_cast<unsigned>(config->blocks));
   shape.block = dim3(static_cast<unsigned>(config->n_warps * config->k_warps * 32));
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   shape.dependent = dependent;
   cudaError_t result = launch_kernel(stream, shape, kernel_of(product->x_type, plan->columns, config->units), work);
-  if (result != cudaSuccess || config->split_k == 1)
+  if (result != cudaSuccess || plan->shares.parts == 0)
     return result;
   launch_shape adding;
-  const int64_t threads = product->m * work.units * 4;
-  adding.grid = dim3(static_cast<unsigned>((threads + sm80_int2::adders - 1) / sm80_int2::adders));
+  const int64_t threads = product->m * (plan->rows / 4);
+  adding.grid = dim3(static_cast<unsigned>((threads + sm80_int2::adders - 1) / sm80_int2::adders),
+                     static_cast<unsigned>(plan->row_blocks));
   adding.block = dim3(sm80_int2::adders);
   adding.dependent = early;
-  return launch_kernel(stream, adding, sm80_int2::add_slices, work);
+  return launch_kernel(stream, adding, sm80_int2::add_parts, work);
 }
 
 extern "C" const void *kernel_of_sm80_int2(void) {
-  return reinterpret_cast<const void *>(&sm80_int2::add_slices);
+  return reinterpret_cast<const void *>(&sm80_int2::add_parts);
 }

@@ -1,5 +1,5 @@
-// Sums of sm80/int2/kernel.cuh on their way to y: those of teams by shared memory, those of slices of K by a kernel of
-// their own.
+// What blocks of sm80/int2/kernel.cuh compute, and their sums on the way to y: those of teams by shared memory, those
+// of parts of K by a kernel of their own.
 #pragma once
 
 #include "../../../device/number.cuh"
@@ -13,24 +13,40 @@ namespace sm80_int2 {
 struct work {
   sm80_int2_product product;
   sm80_int2_plan plan;
-  int n_warps, k_warps, split_k;
-  int groups, steps; // of K; that a team takes for a block of rows
-  int units;         // of 16 rows, of all of W
+  int n_warps, k_warps;
+  int groups; // of K
+  int units;  // of 16 rows, of all of W
   bool dependent;
 };
 
-constexpr int adders = 256; // threads of a block that adds slices
+constexpr int adders = 256; // threads of a block that adds parts
+
+// What a block computes: so many steps, from one of a block of rows on.
+struct share {
+  int row_block, step, steps;
+};
+
+__device__ inline share share_of(const sm80_shares &all, int block) {
+  const int begin = sm80::steps_before(all, block);
+  return {begin / all.steps, begin % all.steps, sm80::steps_before(all, block + 1) - begin};
+}
+
+// Where a block's sums of a part of K go: [m][rows]; of the blocks of rows that it has, only the first and the last one
+// may be parts.
+__device__ inline float *part_of(const work &w, int block, bool last) {
+  return w.product.parts + (w.plan.shares.parts * block + last) * w.product.m * w.plan.rows;
+}
 
 // Numbers from one column of sums to the next: no bank conflicts.
-__device__ inline int pitch_of(const work &w, int units) {
-  return w.n_warps * units * 16 + SM80_INT2_PADDING / 4;
+__device__ inline int pitch_of(const work &w) {
+  return w.plan.rows + SM80_INT2_PADDING / 4;
 }
 
 // A warp's, as the instructions leave them: [teams][m][rows].
 template <int kEights, int kUnits>
 __device__ inline void keep_sums(const work &w, const float (&sums)[kUnits][kEights][4], float *all, int team,
                                  int mate) {
-  const int lane = threadIdx.x % 32, m = static_cast<int>(w.product.m), pitch = pitch_of(w, kUnits);
+  const int lane = threadIdx.x % 32, m = static_cast<int>(w.product.m), pitch = pitch_of(w);
   float *to = all + (team * m + lane % 4 * 2) * pitch + mate * kUnits * 16 + lane / 4;
 #pragma unroll
   for (int i = 0; i < kEights; i++)
@@ -74,45 +90,45 @@ __device__ inline void add_four(float (&sum)[4], const float *from) {
   sum[0] += four.x, sum[1] += four.y, sum[2] += four.z, sum[3] += four.w;
 }
 
-// A block's, by all of its threads: each has four rows of W, and every so many columns of sums.
-__device__ inline void write_sums(const work &w, const float *all, int row_block, int units) {
-  const int m = static_cast<int>(w.product.m), rows = w.n_warps * units * 16, quads = rows / 4;
-  const int pitch = pitch_of(w, units), padded = w.units * 16, thread = static_cast<int>(threadIdx.x);
+// A block's, by all of its threads: each has four rows of W, and every so many columns of sums. `part`: where they go
+// that are not of all of K; NULL: to y.
+__device__ inline void write_sums(const work &w, const float *all, int row_block, float *part) {
+  const int m = static_cast<int>(w.product.m), rows = w.plan.rows, quads = rows / 4;
+  const int pitch = pitch_of(w), thread = static_cast<int>(threadIdx.x);
   const int row = thread % quads * 4, n = row_block * rows + row, together = static_cast<int>(blockDim.x) / quads;
   float biases[4] = {};
-  if (w.split_k == 1)
+  if (!part)
     load_biases(w.product, n, biases);
-  else if (n >= padded)
-    return;
 #pragma unroll 4
   for (int column = thread / quads; column < m; column += together) {
     float sum[4] = {};
     for (int team = 0; team < w.k_warps; team++)
       add_four(sum, all + (team * m + column) * pitch + row);
-    if (w.split_k == 1)
-      write_four(w.product, column, n, sum, biases);
+    if (part)
+      *reinterpret_cast<float4 *>(part + column * rows + row) = make_float4(sum[0], sum[1], sum[2], sum[3]);
     else
-      *reinterpret_cast<float4 *>(w.product.parts + (static_cast<int64_t>(blockIdx.y) * m + column) * padded + n) =
-          make_float4(sum[0], sum[1], sum[2], sum[3]);
+      write_four(w.product, column, n, sum, biases);
   }
 }
 
-// Of a launch with slices, whose work this is.
-__global__ void __launch_bounds__(adders) add_slices(const __grid_constant__ work w) {
-  const int quads = w.units * 4, i = static_cast<int>(blockIdx.x) * adders + threadIdx.x;
-  const int64_t m = w.product.m;
+// Of a launch with parts, whose work this is. Blocks of rows that one block had have been written.
+__global__ void __launch_bounds__(adders) add_parts(const __grid_constant__ work w) {
+  const int quads = w.plan.rows / 4, i = static_cast<int>(blockIdx.x) * adders + threadIdx.x;
+  const int column = i / quads, row = i % quads * 4, begin = static_cast<int>(blockIdx.y) * w.plan.shares.steps;
+  const int first = sm80::block_of(w.plan.shares, begin),
+            last = sm80::block_of(w.plan.shares, begin + w.plan.shares.steps - 1);
 #if __CUDA_ARCH__ >= 900
   ptx::let_next_grid_start();
   ptx::wait_for_previous_grid();
 #endif
-  if (i >= m * quads)
+  if (column >= w.product.m || first == last)
     return;
-  float sum[4] = {};
-  for (int slice = 0; slice < w.split_k; slice++)
-    add_four(sum, w.product.parts + (slice * m + i / quads) * (quads * 4) + i % quads * 4);
-  float biases[4];
-  load_biases(w.product, i % quads * 4, biases);
-  write_four(w.product, i / quads, i % quads * 4, sum, biases);
+  float sum[4] = {}, biases[4];
+  for (int block = first; block <= last; block++)
+    add_four(sum, part_of(w, block, sm80::steps_before(w.plan.shares, block) < begin) + column * w.plan.rows + row);
+  const int64_t n = static_cast<int64_t>(blockIdx.y) * w.plan.rows + row;
+  load_biases(w.product, n, biases);
+  write_four(w.product, column, n, sum, biases);
 }
 
 } // namespace sm80_int2

@@ -286,6 +286,24 @@ __device__ inline void join_eights(const T (&sum)[kColumns / 2], const two_rows 
   }
 }
 
+// Eight elements of 16 bits to where they are aligned to no more than one: by words of 4 bytes.
+__device__ inline void store_unaligned(void *to, const int4 &vector) {
+  const uint32_t words[4] = {static_cast<uint32_t>(vector.x), static_cast<uint32_t>(vector.y),
+                             static_cast<uint32_t>(vector.z), static_cast<uint32_t>(vector.w)};
+  if (reinterpret_cast<uintptr_t>(to) % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      static_cast<uint32_t *>(to)[i] = words[i];
+    return;
+  }
+  uint16_t *const elements = static_cast<uint16_t *>(to);
+  elements[0] = static_cast<uint16_t>(words[0]);
+#pragma unroll
+  for (int i = 0; i < 3; i++)
+    *reinterpret_cast<uint32_t *>(elements + 1 + 2 * i) = __byte_perm(words[i], words[i + 1], 0x5432);
+  elements[7] = static_cast<uint16_t>(words[3] >> 16);
+}
+
 // This rank's share of y, as Y: every warp finishes what it has sums of, then it or its warpgroup writes whole runs.
 template <int kColumns, typename Y, typename T>
 __device__ inline void write_eights(const hopper_product &p, const two_rows &rows, const part &at, const join &j,
@@ -325,6 +343,10 @@ __device__ inline void write_eights(const hopper_product &p, const two_rows &row
     Y *const to = reinterpret_cast<Y *>(row_of_y(p, at.first_m + m)) + n;
     if (n + per_lane <= p.n && reinterpret_cast<uintptr_t>(to) % 16 == 0) {
       *reinterpret_cast<int4 *>(to) = vector;
+      continue;
+    }
+    if (sizeof(Y) == 2 && n + per_lane <= p.n) {
+      store_unaligned(to, vector);
       continue;
     }
     const Y *const elements = reinterpret_cast<const Y *>(&vector);

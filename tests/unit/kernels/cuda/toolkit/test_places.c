@@ -1,5 +1,7 @@
 /* INT2 weights where a device's sparse matrix instructions do not take any metadata: none is stored in tiles, and none
- * that lies in tiles is taken. All that is asked for here ends before the device is. */
+ * that lies in tiles is taken. How many rows of a product over experts find a place at a time. All that is asked for
+ * here ends before the device is. */
+#include "kernels/cuda/experts/run.h"
 #include "kernels/cuda/state.h"
 #include "kernels/cuda/weight/weight.h"
 
@@ -51,10 +53,39 @@ static void test_attaches(void **state) {
   assert_int_equal(attached(&codes2a8, LAYOUT_TILES2A8, false, &error), STATUS_INVALID);
 }
 
+static struct backend_weight experts_of(int64_t n, int64_t k) {
+  struct backend_weight out = {
+      .weight = {.n = n, .k = k, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW, .experts = 128}};
+  struct error error;
+  assert_int_equal(layout_compute(&out.weight, layout_choose(&out.weight, 90, true), &out.layout, &error), STATUS_OK);
+  return out;
+}
+
+/* Weights are read once for 4096 rows of eight experts each in the 512 MiB that a slot has, by a layer, too. */
+static void test_experts_at_a_time(void **state) {
+  (void)state;
+  struct backend_weight up = experts_of(3072, 4096), down = experts_of(4096, 1536);
+  const struct backend_experts sums = {.top = 8, .sum = true}, all = {.top = 8};
+  const struct backend_step steps[] = {
+      {.weight = &up, .y_type = GEMM_BF16, .activation = GEMM_SILU, .gated = true},
+      {.weight = &down, .y_type = GEMM_BF16},
+  };
+  const struct backend_job layer = {
+      .weight = &up, .x_type = GEMM_BF16, .y_type = GEMM_BF16, .experts = &sums, .steps = steps, .step_count = 2};
+  const struct backend_job product = {.weight = &up, .x_type = GEMM_BF16, .y_type = GEMM_BF16, .experts = &all};
+  int64_t rows = 0;
+  struct error error;
+  assert_int_equal(experts_run_rows(&layer, 4096, 2 * (4096 + 4096), 512 << 20, &rows, &error), STATUS_OK);
+  assert_int_equal(rows, 4096);
+  assert_int_equal(experts_run_rows(&product, 4096, 2 * (4096 + 8 * 3072), 512 << 20, &rows, &error), STATUS_OK);
+  assert_int_equal(rows, 4096);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plans),
       cmocka_unit_test(test_attaches),
+      cmocka_unit_test(test_experts_at_a_time),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
