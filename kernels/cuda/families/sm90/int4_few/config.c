@@ -12,6 +12,10 @@
  * early, come to be two on some and none on others. */
 enum { SHARED_ALONE = 114 * 1024, SHARED_MOST = 227 * 1024, SHARED_FIXED = 1024 };
 
+/* Stages of the ring: with more, x is longer on its way, which pays where a block takes few in all or many. What is
+ * fetched into the L2 behind them keeps memory busy until x is there. NOTES.md has what was measured. */
+enum { STAGES_USUAL = 4, ROUNDS_SHORT = 8, ROUNDS_FAIR = 16, ROUNDS_LONG = 48 };
+
 int int4_few_stage_bytes(const struct int4_form *form) {
   return INT4_FEW_TOGETHER * 2 * form->half_bytes;
 }
@@ -34,14 +38,20 @@ bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_f
   int64_t x_bytes = config->columns * (longest * INT4_FEW_TOGETHER * GEMM_GROUP * 2 + INT4_FEW_X_PAD);
   x_bytes = (int64_t)gemm_round_up((uint64_t)x_bytes, INT4_FEW_ALIGN);
   int64_t bytes = x_bytes + 2 * INT4_FEW_TOGETHER * config->columns * INT4_FEW_PITCH * 4 +
-                  (split > 1 ? (int64_t)blocks * config->columns * INT4_FEW_ROWS * 4 : 0);
+                  (split > 1 ? ((int64_t)blocks * config->columns + split - 1) * INT4_FEW_ROWS * 4 : 0);
   int stage = int4_few_stage_bytes(form);
-  int64_t room = (SHARED_MOST - SHARED_FIXED - bytes) / stage, wanted = blocks * longest + 1,
-          most = split > 1 || form->e2m1 ? INT4_FEW_STAGES_SHARED : INT4_FEW_STAGES_MOST;
-  most = wanted < INT4_FEW_STAGES_LEAST ? INT4_FEW_STAGES_LEAST : wanted < most ? wanted : most;
+  int64_t room = (SHARED_MOST - SHARED_FIXED - bytes) / stage, rounds = blocks * longest,
+          most = !form->e2m1 && (rounds >= ROUNDS_LONG || (split == 1 && rounds <= ROUNDS_SHORT)) ? INT4_FEW_STAGES_MOST
+                                                                                                  : STAGES_USUAL;
+  most = rounds + 1 < most ? rounds + 1 : most;
   room = room < most ? room : most;
   out->ring_bytes = (int)room * stage;
   out->x_bytes = (int)x_bytes;
+  out->piece_log2 = config->columns >= 4 ? 0 : config->columns == 2 ? 1 : 2; /* a copy for each thread */
+  while ((longest - 1) >> out->piece_log2 >= INT4_FEW_X_PIECES)
+    out->piece_log2++;
+  if (!form->e2m1 && rounds >= ROUNDS_FAIR && (rounds >= ROUNDS_LONG || config->columns >= 4))
+    out->ahead_bytes = (uint32_t)(stage * (rounds >= ROUNDS_LONG ? 4 : 2));
   out->shared_bytes = (int)(bytes + out->ring_bytes);
   if (out->shared_bytes < SHARED_ALONE)
     out->shared_bytes = SHARED_ALONE;
@@ -53,12 +63,12 @@ bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_f
  * them, and a little more where two are close. */
 static double products_cost(int blocks, int rounds, int stages, int columns, const struct int4_form *form) {
   int anew = rounds > stages ? rounds - stages : 0;
-  double instructions = (columns <= 8 ? 0.53 : 0.877) *
+  double instructions = (columns <= 8 ? 0.554 : 0.836) *
                         (!form->e2m1    ? 1
-                         : columns <= 8 ? 1.756
-                                        : 1.375) *
+                         : columns <= 8 ? 1.555
+                                        : 1.344) *
                         rounds,
-         memory = 0.00724 / 2112 * form->half_bytes * blocks * rounds, latency = 1.825 * anew / stages;
+         memory = 0.00728 / 2112 * form->half_bytes * blocks * rounds, latency = 2.349 * anew / stages;
   return pow(pow(instructions, 5) + pow(memory, 5) + pow(latency, 5), 1 / 5.0);
 }
 
@@ -66,13 +76,13 @@ static double products_cost(int blocks, int rounds, int stages, int columns, con
  * products, joining the sums of a cluster, whose blocks wait for the slowest, and writing y. */
 static double cost(const struct int4_few_config *config, const struct int4_form *form, const struct int4_few_plan *plan,
                    int sms) {
-  static const double joins[4] = {0, 1.344, 1.366, 2.407}; /* clusters of 1, 2, 4, 8 blocks */
+  static const double joins[4] = {0, 0.463, 0.806, 1.439}; /* clusters of 1, 2, 4, 8 blocks */
   int split = config->split_k, columns = config->columns, longest = ((int)plan->stages + split - 1) / split;
   int blocks = (int)plan->blocks, clusters = (int)plan->clusters, rounds = blocks * longest;
   int fit = (int)clusters_usable(sms, split) / split, full = (clusters - 1) / fit, last = clusters - full * fit;
   int stages = plan->ring_bytes / int4_few_stage_bytes(form);
-  double x = longest * INT4_FEW_TOGETHER * (0.0032 + 0.0169 * columns), write = 0.166 * columns * blocks / split;
-  double sum = (full + 1) * (4.845 + x + joins[plan->split_log2] + write);
+  double x = longest * INT4_FEW_TOGETHER * 0.00574 * columns, write = 0.162 * columns * blocks / split;
+  double sum = (full + 1) * (4.879 + x + joins[plan->split_log2] + write);
   sum += products_cost(last * split, rounds, stages, columns, form);
   return full > 0 ? sum + full * products_cost(fit * split, rounds, stages, columns, form) : sum;
 }

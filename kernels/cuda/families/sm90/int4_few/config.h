@@ -20,12 +20,12 @@ enum {
   INT4_FEW_WARPS = 8,              /* of a block that multiply: each works on 32 rows of W at a time */
   INT4_FEW_TOGETHER = 4,           /* tiles of a stage, which follow each other along K */
   INT4_FEW_STAGES_LEAST = 2,
-  INT4_FEW_STAGES_SHARED = 4, /* at most, where blocks share K: with more, x is longer on its way */
   INT4_FEW_STAGES_MOST = 6,
   INT4_FEW_SPLIT_MOST = 8,
   INT4_FEW_BLOCKS_MOST = 32,
   INT4_FEW_PITCH = INT4_BLOCK_ROWS + 4, /* of sums */
   INT4_FEW_ALIGN = 128,                 /* of where tiles are copied to: a line of shared memory */
+  INT4_FEW_X_PIECES = 16,               /* at most, that x comes in */
   INT4_FEW_X_PAD = 16,                  /* bytes between rows of x, so that eight of them lie in different banks */
 };
 
@@ -40,6 +40,8 @@ struct int4_few_plan {
   uint32_t row_blocks, clusters; /* of all rows */
   uint32_t blocks, split_log2;   /* of a cluster */
   int columns;                   /* the configuration's */
+  uint32_t piece_log2;           /* of the stages in a piece of x */
+  uint32_t ahead_bytes;          /* of W behind the ring, into the L2 at the start */
   int x_bytes, ring_bytes, shared_bytes;
 };
 

@@ -22,8 +22,10 @@ namespace int4_few {
 constexpr int warps = INT4_FEW_WARPS, threads = 32 * warps, together = INT4_FEW_TOGETHER;
 constexpr int adders = 64, all_threads = threads + 32 + adders;
 constexpr int pitch = INT4_FEW_PITCH, parts_bytes = pitch * 4; // of a column's sums of a block of rows
+constexpr int sum_bytes = INT4_BLOCK_ROWS * 4;
 constexpr int units = INT4_HALF_ROWS / INT4_UNIT_ROWS;
 constexpr int consumer_barrier = 1;
+constexpr int copies_log2 = 6; // of 16 bytes, of a row of x for a stage
 
 struct work {
   int4_few_product product;
@@ -40,13 +42,14 @@ template <bool e2m1_, int groups_, bool zeros_, bool scaled_ = false> struct for
   static constexpr int tile_bytes = 2 * half_bytes, stage_bytes = together * tile_bytes;
 };
 
-// What all of a block's threads know: that stages have come and been taken, that x has come, and that the sums of a
-// block of rows are there for those who add them up, and have been taken.
+// What all of a block's threads know: that stages have come and been taken, that pieces of x have come, and that the
+// sums of a block of rows are there for those who add them up, and have been taken.
 struct barriers {
-  uint64_t full[INT4_FEW_STAGES_MOST], empty[INT4_FEW_STAGES_MOST], x, summed[2], added[2];
+  uint64_t full[INT4_FEW_STAGES_MOST], empty[INT4_FEW_STAGES_MOST], x[INT4_FEW_X_PIECES], summed[2], added[2];
+  uint64_t joined; // this rank's share of a cluster's y
 };
 
-__device__ inline void make_barriers(const barriers &b, uint32_t stages) {
+__device__ inline void make_barriers(const barriers &b, uint32_t stages, uint32_t joined_bytes) {
   for (uint32_t i = 0; i < stages; i++) {
     ptx::barrier_init(ptx::shared_address(&b.full[i]), 1);
     ptx::barrier_init(ptx::shared_address(&b.empty[i]), threads);
@@ -55,8 +58,11 @@ __device__ inline void make_barriers(const barriers &b, uint32_t stages) {
     ptx::barrier_init(ptx::shared_address(&b.summed[i]), threads);
     ptx::barrier_init(ptx::shared_address(&b.added[i]), adders);
   }
-  ptx::barrier_init(ptx::shared_address(&b.x), warps);
+  for (int i = 0; i < INT4_FEW_X_PIECES; i++)
+    ptx::barrier_init(ptx::shared_address(&b.x[i]), threads);
+  ptx::barrier_init(ptx::shared_address(&b.joined), 1);
   ptx::fence_barrier_init();
+  ptx::barrier_expect(ptx::shared_address(&b.joined), joined_bytes);
 }
 
 // A block's part of the product.
@@ -70,6 +76,10 @@ struct share {
     stages = (plan.stages * (rank + 1) >> plan.split_log2) - first;
     first_tile = first * together, tiles = min(stages * together, plan.tiles - first_tile);
     first_row = blockIdx.x * plan.blocks, rows = min(plan.blocks, plan.row_blocks - first_row);
+  }
+  // Of the cluster's rows of sums, 64 in each, every so manieth is this rank's.
+  __device__ uint32_t joined(const work &w) const {
+    return rows * static_cast<uint32_t>(w.product.m) + (1u << w.plan.split_log2) - 1 - blockIdx.y >> w.plan.split_log2;
   }
 };
 
@@ -86,8 +96,8 @@ struct cursor {
 
 // ---- tiles under way
 
-// Stages as far ahead as there is room. Behind the last comes an empty one, so that nobody has to know which is the
-// last.
+// Stages as far ahead as there is room; announce() says of the first block of rows when they are there. Behind the last
+// comes an empty one, so that nobody has to know which is the last.
 template <typename Form>
 __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, uint32_t stages) {
   const share mine(w.plan);
@@ -96,11 +106,15 @@ __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, u
                        static_cast<uint64_t>(mine.first_tile) * Form::tile_bytes;
   cursor at(stages);
   uint32_t asked = 0;
-  const auto ask = [&](const uint8_t *from, uint32_t bytes) {
-    const uint32_t full = ptx::shared_address(&b.full[at.stage]);
-    if (asked++ >= stages)
+  const auto ask = [&](const uint8_t *from, uint32_t left) { // of a block of rows
+    const uint32_t full = ptx::shared_address(&b.full[at.stage]),
+                   bytes = min(left, static_cast<uint32_t>(Form::stage_bytes));
+    if (asked == stages && left > 0 && w.plan.ahead_bytes > 0)
+      ptx::prefetch_bulk(from, min(left, w.plan.ahead_bytes));
+    if (asked >= stages)
       ptx::barrier_wait(ptx::shared_address(&b.empty[at.stage]), at.parity ^ 1);
-    ptx::barrier_expect(full, bytes);
+    if (asked++ >= mine.stages)
+      ptx::barrier_expect(full, bytes);
     if (bytes > 0)
       ptx::copy_bulk(ring + at.stage * Form::stage_bytes, from, bytes, full, policy);
     at.advance();
@@ -109,23 +123,47 @@ __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, u
   for (uint32_t i = 0; i < mine.rows; i++, row += row_bytes)
 #pragma unroll 1
     for (uint32_t tile = 0; tile < mine.tiles; tile += together)
-      ask(row + tile * Form::tile_bytes, min(mine.tiles - tile, together) * Form::tile_bytes);
+      ask(row + tile * Form::tile_bytes, (mine.tiles - tile) * Form::tile_bytes);
   ask(row, 0);
 }
 
-// Rows of x as they are, each by a warp's copy.
-__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barrier, const share &mine, int warp) {
-  const int4_few_product &p = w.product;
-  const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD, m = p.m;
-  const uint8_t *from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2) + warp * p.x_stride;
-  const uint64_t policy = ptx::policy_evict_normal();
-  if (threadIdx.x % 32 == 0) {
-    ptx::barrier_expect(x_barrier, (m + warps - 1 - warp) / warps * bytes);
+// Stages of the first block of rows, each as soon as its piece of x is there: who multiplies waits for one barrier.
+template <typename Form> __device__ inline void announce(const work &w, const barriers &b, uint32_t stages) {
+  const share mine(w.plan);
+  cursor at(stages);
 #pragma unroll 1
-    for (uint32_t row = warp; row < m; row += warps, from += warps * p.x_stride)
-      ptx::copy_bulk(x_at + row * pitch, from, bytes, x_barrier, policy);
+  for (uint32_t i = 0; i < mine.stages; i++, at.advance()) {
+    const uint32_t full = ptx::shared_address(&b.full[at.stage]);
+    if (i >= stages)
+      ptx::barrier_wait(full, at.parity ^ 1);
+    if (w.product.x_type != GEMM_F32)
+      ptx::barrier_wait(ptx::shared_address(&b.x[i >> w.plan.piece_log2]), 0);
+    ptx::barrier_expect(full, min(mine.tiles - i * together, together) * Form::tile_bytes);
   }
-  __syncwarp();
+}
+
+// The barrier counts this thread's copies so far, and its arrival behind them.
+__device__ inline void copies_arrive(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+// Rows of x as they are, in pieces of some stages of K, each with a barrier. Bulk copies would wait for those of W that
+// the block has asked for before.
+__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barriers, const share &mine) {
+  const int4_few_product &p = w.product;
+  const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD;
+  const uint32_t log2 = w.plan.piece_log2 + copies_log2, copies = static_cast<uint32_t>(p.m) << log2;
+  const uint8_t *from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2);
+#pragma unroll 1
+  for (uint32_t piece = 0; piece << log2 < bytes / 16; piece++) {
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < copies; i += threads) {
+      const uint32_t row = i >> log2, at = ((piece << log2) + (i & (1u << log2) - 1)) * 16;
+      if (at < bytes)
+        ptx::copy_async_16(x_at + row * pitch + at, from + row * p.x_stride + at, 16);
+    }
+    copies_arrive(x_barriers + 8 * piece);
+  }
 }
 
 // f32 x by those who multiply: each row in two of bf16.
@@ -205,7 +243,7 @@ template <typename Form> struct tile_words {
   }
   // 2^126 times the scale of row g (0) or g + 8 (1) of unit u, twice.
   __device__ uint32_t scale_of(int u, int row, int group) const {
-    return codes4::e2m1_scale<__nv_bfloat16>(scales[u][row] >> 8 * group & 0xff);
+    return codes4::e2m1_scale<__nv_bfloat16>(scales[u][row], group);
   }
   template <typename X> __device__ codes4::offsets offsets(int u, int group) const {
     if constexpr (Form::zeros) {
@@ -356,11 +394,14 @@ __device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n,
     number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
 }
 
-// The sums of warps that share rows, of each block of rows: to y, or where a cluster shares K to `sums`.
+// The sums of warps that share rows, of each block of rows: to y, or where a cluster shares K to `sums` of the rank
+// that joins them.
 __device__ inline void add_up(const work &w, const barriers &b, uint32_t parts, uint32_t sums, float unit) {
   const share mine(w.plan);
   const uint32_t thread = threadIdx.x % adders, four = thread % 16 * 4, m = w.product.m;
-  const uint32_t part_bytes = w.plan.columns * parts_bytes;
+  const uint32_t part_bytes = w.plan.columns * parts_bytes, log2 = w.plan.split_log2;
+  if (log2 > 0)
+    ptx::cluster_wait(); // all have made their barriers
 #pragma unroll 1
   for (uint32_t i = 0; i < mine.rows; i++) {
     const uint32_t from = parts + i % 2 * (together * part_bytes), parity = i / 2 % 2;
@@ -371,42 +412,33 @@ __device__ inline void add_up(const work &w, const barriers &b, uint32_t parts, 
 #pragma unroll
       for (uint32_t part = 0; part < together; part++)
         add(sum, ptx::load_shared_int4(from + part * part_bytes + row * parts_bytes + four * 4));
-      if (w.plan.split_log2 == 0)
+      if (log2 == 0) {
         write_y(w.product, row, static_cast<int64_t>(mine.first_row + i) * INT4_BLOCK_ROWS + four, sum, unit);
-      else
-        ptx::store_shared_int4(
-            sums + ((i * w.plan.columns + row) * INT4_BLOCK_ROWS + four) * 4,
-            make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3])));
+        continue;
+      }
+      const uint32_t at = i * m + row, rank = at & (1u << log2) - 1;
+      ptx::store_async(
+          ptx::map_to_rank(sums + ((at - rank) + blockIdx.y) * sum_bytes + four * 4, rank),
+          make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3])),
+          ptx::map_to_rank(ptx::shared_address(&b.joined), rank));
     }
     ptx::barrier_arrive(ptx::shared_address(&b.added[i % 2]));
   }
 }
 
-__device__ inline void await_cluster(bool shows) {
-  if (shows)
-    ptx::cluster_arrive();
-  else
-    ptx::cluster_arrive_relaxed();
-  ptx::cluster_wait();
-}
-
-// This rank's share of the cluster's y.
-__device__ inline void join(const work &w, const share &mine, uint32_t sums, float unit) {
+// This rank's share of the cluster's y, once it has come.
+__device__ inline void join(const work &w, const barriers &b, const share &mine, uint32_t sums, float unit) {
   constexpr uint32_t lanes = INT4_BLOCK_ROWS / 4;
-  const uint32_t log2 = w.plan.split_log2, m = w.product.m, rows = mine.rows * m, four = threadIdx.x % lanes * 4;
-  const uint32_t last = rows * (blockIdx.y + 1) >> log2;
+  const uint32_t log2 = w.plan.split_log2, m = w.product.m, four = threadIdx.x % lanes * 4;
+  ptx::barrier_wait(ptx::shared_address(&b.joined), 0);
 #pragma unroll 1
-  for (uint32_t i = (rows * blockIdx.y >> log2) + threadIdx.x / lanes; i < last; i += threads / lanes) {
-    const uint32_t block = i / m, row = i - block * m;
-    const uint32_t at = sums + ((block * w.plan.columns + row) * INT4_BLOCK_ROWS + four) * 4;
-    int4 found[INT4_FEW_SPLIT_MOST];
-#pragma unroll
-    for (uint32_t rank = 0; rank < INT4_FEW_SPLIT_MOST; rank++)
-      found[rank] = rank >> log2 == 0 ? ptx::load_cluster_int4(ptx::map_to_rank(at, rank)) : make_int4(0, 0, 0, 0);
+  for (uint32_t slot = threadIdx.x / lanes; slot < mine.joined(w); slot += threads / lanes) {
+    const uint32_t i = (slot << log2) + blockIdx.y, block = i / m, row = i - block * m;
     float sum[4] = {};
 #pragma unroll
     for (uint32_t rank = 0; rank < INT4_FEW_SPLIT_MOST; rank++)
-      add(sum, found[rank]);
+      if (rank >> log2 == 0)
+        add(sum, ptx::load_shared_int4(sums + ((slot << log2) + rank) * sum_bytes + four * 4));
     write_y(w.product, row, static_cast<int64_t>(mine.first_row + block) * INT4_BLOCK_ROWS + four, sum, unit);
   }
 }
@@ -420,25 +452,28 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   __shared__ barriers b;
   ptx::let_next_grid_start();
   // The same for all lanes, and said to be: what follows from it is computed once a warp.
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = static_cast<int>(ptx::held(threadIdx.x % 32));
   const uint32_t stages = w.plan.ring_bytes / Form::stage_bytes;
   const uint32_t x_at = ptx::shared_address(raw), ring_at = x_at + w.plan.x_bytes,
-                 x_barrier = ptx::shared_address(&b.x);
+                 x_barriers = ptx::shared_address(b.x);
   const uint32_t parts = ring_at + w.plan.ring_bytes, part_bytes = w.plan.columns * parts_bytes,
                  sums = parts + 2 * together * part_bytes;
   constexpr float unit = Form::e2m1 ? codes4::e2m1_unit<X> : 1.0f;
   if (threadIdx.x == threads)
-    make_barriers(b, stages);
+    make_barriers(b, stages, share(w.plan).joined(w) * sum_bytes << w.plan.split_log2);
   __syncthreads();
+  if (w.plan.split_log2 > 0)
+    ptx::cluster_arrive();
   if (warp == warps) {
     if (lane == 0)
       supply<Form>(w, b, ring_at, stages);
     return;
   }
   if (warp > warps) {
+    if (threadIdx.x == threads + 32)
+      announce<Form>(w, b, stages);
+    __syncwarp();
     add_up(w, b, parts, sums, unit);
-    if (w.plan.split_log2 > 0)
-      await_cluster(true), await_cluster(false);
     return;
   }
   const bool splits = w.product.x_type == GEMM_F32;
@@ -452,13 +487,11 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   if (splits)
     split_x(w, raw, mine);
   else
-    copy_x(w, x_at, x_barrier, mine, warp);
+    copy_x(w, x_at, x_barriers, mine);
   tile_ring<Form> ring(b, ring_at, stages, warp);
   float sum[units][kEights][4] = {};
   tile_words<Form> now;
   ring.take(now, lane);
-  if (!splits)
-    ptx::barrier_wait(x_barrier, 0);
 #pragma unroll 1
   for (uint32_t i = 0; i < mine.rows; i++) {
     uint32_t x = x_first;
@@ -480,11 +513,8 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
     store_sums<kEights>(sum, to + warp % 2 * INT4_HALF_ROWS, m, splits, lane);
     ptx::barrier_arrive(ptx::shared_address(&b.summed[i % 2]));
   }
-  if (w.plan.split_log2 == 0)
-    return;
-  await_cluster(true);
-  join(w, mine, sums, unit);
-  await_cluster(false); // nobody leaves while another reads its sums
+  if (w.plan.split_log2 > 0)
+    join(w, b, mine, sums, unit);
 }
 
 } // namespace int4_few
