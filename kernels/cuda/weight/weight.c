@@ -268,7 +268,8 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     made.factors = (const float *)(const void *)(made.codes + made.layout.factors_offset);
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
-  if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
+  bool ranged = gemm_scale_type(weight) != GEMM_E4M3; /* has scales beyond what kernels take */
+  if (hopper && ranged && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
     status = scales_look(backend, &made, error);
   if (status != STATUS_OK)
     return status;

@@ -296,7 +296,10 @@ static void test_int4_few_plans(void **state) {
     assert_int_equal(int4_few_columns(ways, GEMM_BF16, 1000), ks[i / 3 % 8] > 32768 ? 8 : 16);
   }
   const struct int4_form mxfp4 = int4_form_of(GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32);
+  const struct int4_form nvfp4 = int4_form_of(GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS);
   struct int4_few_way ways[INT4_FEW_WAYS];
+  for (size_t i = 0; i < 9 * 8; i++)
+    assert_true(int4_few_ways_find(&nvfp4, ns[i / 8], ks[i % 8], SMS, ways));
   assert_true(int4_few_ways_find(&mxfp4, 8192, 8192, SMS, ways));
   assert_int_equal(int4_few_columns(ways, GEMM_BF16, 32), 16);
   assert_false(int4_few_ways_find(&mxfp4, 8192, INT4_FEW_K_MOST + 1, SMS, ways));
