@@ -57,8 +57,9 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
     bool hopper = capability == 90, dense = weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
     if (weight->format == GEMM_FORMAT_INT4A8)
       return hopper && dense && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
-    bool fits = dense ? weight->k <= INT4_FEW_K_MOST : grouped_int4_fits(weight->n, weight->k);
-    return hopper && fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
+    bool few = hopper ? weight->k <= INT4_FEW_K_MOST : capability >= 80;
+    bool fits = dense ? few : hopper && grouped_int4_fits(weight->n, weight->k);
+    return fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
   }
   if (weight->experts > 0) {
     if (weight->format == GEMM_FORMAT_INT2A8)

@@ -287,7 +287,10 @@ static void test_layout_chosen(void **state) {
   assert_int_equal(layout_choose(&int4, 89, true), LAYOUT_CODES4);
   int4.n = 100;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
-  int4.experts = 0, int4.format = GEMM_FORMAT_INT4A8, int4.scale = GEMM_SCALE_GROUP_ZEROS;
+  int4.experts = 0;
+  assert_int_equal(layout_choose(&int4, 89, false), LAYOUT_TILES4);
+  assert_int_equal(layout_choose(&int4, 75, false), LAYOUT_CODES4);
+  int4.format = GEMM_FORMAT_INT4A8, int4.scale = GEMM_SCALE_GROUP_ZEROS;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);
