@@ -278,5 +278,5 @@ static const struct {
     {90, 132, false, "int4-group-100x4096-f16-f16-none-m256", "int4_many columns=64 split_k=4 group=8"},
     {90, 132, false, "int4a8-group-10240x8192-f16-f16-none-m64", "int4_many columns=64 split_k=3 group=8"},
     {90, 132, false, "int4a8-group-8192x28672-bf16-bf16-f32-m1024", "int4_many columns=128 split_k=0 group=8"},
-    {90, 132, false, "int4-group-4096x4096-f32-f32-none-m64", "int4_few split_k=8 rows=320"},
+    {90, 132, false, "int4-group-4096x4096-f32-f32-none-m64", "int4_few split_k=2 rows=64"},
 };
