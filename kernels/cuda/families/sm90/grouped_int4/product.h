@@ -9,6 +9,7 @@ struct grouped_int4_product {
   int64_t n;             /* of the weight, for each expert */
   const void *tiles;     /* of all experts */
   bool bf16_scales;      /* else f16, or MXFP4's */
+  bool large_scales;     /* as int4/scales.h says */
   const void *x;         /* rows by route, x_stride bytes apart, zeros behind k up to whole tiles, aligned to 16 */
   enum gemm_type x_type; /* F32, F16, BF16 */
   int64_t x_stride;
