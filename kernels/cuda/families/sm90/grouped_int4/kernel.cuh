@@ -188,8 +188,11 @@ __device__ inline void write_y(const grouped_int4_product &p, int expert, int64_
                                const float (&sum)[4]) {
   float out[4];
 #pragma unroll
-  for (int j = 0; j < 4; j++)
-    out[j] = number_scaled(sum[j], unit, by, p.bias ? number_load_as(p.bias, expert * p.n + n + j, p.bias_type) : 0.0f);
+  for (int j = 0; j < 4; j++) {
+    const int64_t at = expert * p.n + n + j;
+    const float factor = p.factors ? p.factors[at] : 1.0f;
+    out[j] = number_scaled(sum[j], unit, factor * by, p.bias ? number_load_as(p.bias, at, p.bias_type) : 0.0f);
+  }
   uint8_t *const row = static_cast<uint8_t *>(p.y) + to * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(reinterpret_cast<float *>(row), n, p.n, out);
@@ -202,7 +205,7 @@ __device__ inline void write_y(const grouped_int4_product &p, int expert, int64_
 // What warps have of a block of rows, or of half a one that all of them share, added up in one order, to y.
 template <typename Shape>
 __device__ inline void add_block(const work &w, const tile_of_x &t, int half, bool alone, uint32_t sums, int lane) {
-  constexpr float unit = Shape::form::e2m1 ? codes4::e2m1_unit<typename Shape::x_type> : 1.0f;
+  constexpr float unit = int4_few::unit_of<typename Shape::form, typename Shape::x_type>;
   const uint32_t slot = w.plan.rows * pitch * 4;
   const int lanes = alone ? 8 : 16, rows = 32 / lanes, four = lane % lanes * 4; // lanes: that a row takes
 #pragma unroll 1

@@ -25,6 +25,8 @@ template <int kGroups> instance instance_by(const int4_form &form, int warps) {
 
 // scaled: MXFP4's numbers are of bf16 and multiplied by scales, which are such that they can be.
 instance instance_of(const int4_form &form, bool scaled, int warps) {
+  if (form.groups == INT4_GROUPS_MOST)
+    return instance_by<int4_few::form<true, INT4_GROUPS_MOST, false, true>>(warps);
   if (form.e2m1)
     return scaled ? instance_by<int4_few::form<true, 4, false, true>, __nv_bfloat16>(warps)
                   : instance_by<int4_few::form<true, 4, false>>(warps);

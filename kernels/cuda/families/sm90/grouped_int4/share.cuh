@@ -60,8 +60,9 @@ struct run {
   // known.
   __device__ experts_tile first(const work &w, uint4 early) const {
     const int lane = tile % 32;
-    const auto from = [&](uint32_t word) { return static_cast<int>(__shfl_sync(0xffffffffu, word, lane)); };
-    const experts_tile out = {from(early.x), from(early.y), from(early.z), from(early.w)};
+    const auto from = [&](uint32_t word) { return __shfl_sync(0xffffffffu, word, lane); };
+    const uint4 words = {from(early.x), from(early.y), from(early.z), from(early.w)};
+    const experts_tile &out = reinterpret_cast<const experts_tile &>(words);
     return tile < 32 || left == 0 ? out : w.product.route.tiles[tile];
   }
   // Halves of the piece.
