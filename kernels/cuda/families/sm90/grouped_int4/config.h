@@ -3,7 +3,7 @@
  *
  * Blocks stay, each with a run of blocks of 64 rows of W by tiles of up to 16 rows of x, which warps beside bring to
  * shared memory as f16 and which stay there from block to block. A stage of W is tiles that follow each other in
- * memory, of one block of rows or of the next; each warp takes half a tile of it. Two more warps add up what is of each
+ * memory, of one block of rows or of the next; each warp takes half a tile of it. One more warp adds up what is of each
  * block. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
