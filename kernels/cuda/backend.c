@@ -5,6 +5,7 @@
 #include "direct/measure.h"
 #include "direct/open.h"
 #include "exec/measure.h"
+#include "exec/measured.h"
 #include "exec/predict.h"
 #include "exec/submit.h"
 #include "exec/turns/turns.h"
@@ -199,6 +200,7 @@ static void cuda_close(struct backend *backend) {
     for (int i = 0; i < SLOTS_MAX; i++)
       slot_close(backend, &backend->slots[i]);
     turns_close(backend);
+    measured_close(backend);
     cuda_tensors_drop(backend);
     lanes_close(&backend->lanes);
     side_close(&backend->side);
@@ -335,6 +337,7 @@ static uint64_t cuda_working(const struct backend *backend) {
     bytes += atomic_load_explicit(&slot->workspace.bytes, memory_order_relaxed);
     bytes += (uint64_t)LAUNCHES_GRAPH_BYTES * atomic_load_explicit(&slot->launches.graphs, memory_order_relaxed);
   }
+  bytes += (uint64_t)LAUNCHES_GRAPH_BYTES * atomic_load_explicit(&backend->measured.graphs, memory_order_relaxed);
   return bytes + turns_bytes(backend);
 }
 

@@ -108,6 +108,21 @@ struct backend_arena {
 struct selector;
 struct memo;
 
+/* Of exec/measured.h. */
+enum { MEASURED_MOST = 16 };
+struct measured {
+  struct variant_problem problem;
+  uint64_t clock;
+  _Atomic uint32_t graphs;
+  struct measured_one {
+    struct variant variant;
+    uint32_t launches;
+    bool quantize, dependent;
+    cudaGraphExec_t graph; /* owned; NULL: none */
+    uint64_t used_at;
+  } each[MEASURED_MOST];
+};
+
 struct backend {
   const struct driver *driver;
   CUdevice device;
@@ -137,6 +152,7 @@ struct backend {
   int slot_count;                 /* one more, so that neither keeps the other out; direct: lanes */
   struct slot slots[SLOTS_MAX];
   struct backend_turns turns[CUDA_TURNS];
+  struct measured measured;
   struct region trial_staging; /* beside `trial`: copies of it as kernels of stored weights read them */
   uint8_t *trial_y;            /* in `trial`: where y of what is measured goes, dense */
   struct backend_arena trial;  /* of tensors/trial.h; of no device memory: there is none */

@@ -214,9 +214,11 @@ static struct backend_source source_of(struct numbers *numbers, bool ternary) {
   return (struct backend_source){.type = numbers->type, .ternary = ternary, .read = read_numbers, .context = numbers};
 }
 
-/* Columns that no vector, no square and no group fits, and as many as they do; slices of one and of several rows. */
+/* Columns that no vector, no square and no group fits, and as many as they do; slices of one and of several rows; so
+ * many elements that a thread has one part of a row, two or four. */
 static void test_bits_are_the_hosts(void **state) {
-  static const int64_t shapes[][2] = {{9, 1}, {130, 100}, {300, 129}, {257, 1000}, {129, 4096}, {1500, 2048}};
+  static const int64_t shapes[][2] = {{9, 1},      {130, 100},   {300, 129}, {257, 1000},
+                                      {129, 4096}, {1500, 2048}, {160, 9000}};
   (void)state;
   skip_without();
   for (int i = 0; i < COUNT(shapes); i++)

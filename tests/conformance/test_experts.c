@@ -339,7 +339,37 @@ static void test_whole_blocks(void **state) {
   }
 }
 
-/* Whatever kernel a tuning may choose, of tiles that are full, ragged and empty; those of a CPU are small. */
+/* Whatever kernel a tuning may choose, for two experts a row. */
+static void check_kernels(const struct step *step, enum ids ids, int64_t m, int seed) {
+  enum gemm_type x_type = type_for(step->shape.format, seed % 2 * 2);
+  const struct variant_problem problem = {
+      .weight = step->shape, .m = m, .top = 2, .x_type = x_type, .y_type = step->y_type};
+  struct variant variants[VARIANTS_MOST];
+  int count = device.ops->variants(device.backend, &problem, NULL, true, variants, VARIANTS_MOST);
+  struct routes routes = make_routes(ids, step->shape.experts, m, problem.top, (uint64_t)seed);
+  const struct oracle_choice choice = {.ids = routes.ids, .m = m, .top = problem.top};
+  struct oracle_x x;
+  struct layer layer;
+  assert_in_range(count, 1, VARIANTS_MOST);
+  layer_make(&layer, step, 1);
+  make_x(&x, m, step->shape.k, x_type, 5 + (uint64_t)seed);
+  struct device_request request = request_of(&layer, &x, &choice);
+  struct oracle_layer right = oracle_layer(&x, &choice, layer.oracle, 1);
+  for (int v = 0; v < count; v++) {
+    struct error error;
+    assert_int_equal(device.ops->variant_check(device.backend, &problem, &variants[v], NULL, &error), STATUS_OK);
+    request.variant = &variants[v];
+    void *y = device_run(&device, &request);
+    judge(&layer, &request, y, &right);
+    free(y);
+  }
+  oracle_layer_free(&right);
+  oracle_x_free(&x);
+  routes_free(&routes);
+  layer_free(&layer);
+}
+
+/* Tiles that are full, ragged and empty; those of a CPU are small. */
 static void test_every_kernel(void **state) {
   (void)state;
   static const int64_t on_gpu[] = {1, 40, 530}, on_cores[] = {1, 40, 90};
@@ -347,32 +377,18 @@ static void test_every_kernel(void **state) {
   enum { ROWS = COUNT(on_gpu) };
   for (int i = 0; i < device_kinds(device.ops) * ROWS; i += 2 * DEVICE_EVERY - 1) {
     struct step step = step_of(i / ROWS, n, 384, 4, type_for(GEMM_FORMAT_INT8, i % 2 * 2));
-    enum gemm_type x_type = type_for(step.shape.format, i % 2 * 2);
-    const struct variant_problem problem = {
-        .weight = step.shape, .m = rows[i % ROWS], .top = 2, .x_type = x_type, .y_type = step.y_type};
-    struct variant variants[VARIANTS_MOST];
-    int count = device.ops->variants(device.backend, &problem, NULL, true, variants, VARIANTS_MOST);
-    struct routes routes = make_routes(IDS_SKIP, 4, problem.m, problem.top, (uint64_t)i);
-    const struct oracle_choice choice = {.ids = routes.ids, .m = problem.m, .top = problem.top};
-    struct oracle_x x;
-    struct layer layer;
-    assert_in_range(count, 1, VARIANTS_MOST);
-    layer_make(&layer, &step, 1);
-    make_x(&x, problem.m, step.shape.k, x_type, 5 + (uint64_t)i);
-    struct device_request request = request_of(&layer, &x, &choice);
-    struct oracle_layer right = oracle_layer(&x, &choice, layer.oracle, 1);
-    for (int v = 0; v < count; v++) {
-      struct error error;
-      assert_int_equal(device.ops->variant_check(device.backend, &problem, &variants[v], NULL, &error), STATUS_OK);
-      request.variant = &variants[v];
-      void *y = device_run(&device, &request);
-      judge(&layer, &request, y, &right);
-      free(y);
+    check_kernels(&step, IDS_SKIP, rows[i % ROWS], i);
+  }
+}
+
+/* Somewhat more pieces of 256 rows of W than a GPU computes at a time, of experts that have a tile or two. */
+static void test_a_round_and_some(void **state) {
+  (void)state;
+  for (int kind = 0; kind < device_kinds(device.ops) && !device.ops->on_cores; kind += DEVICE_EVERY) {
+    if (gemm_quantizes_x(oracle_kinds[kind].format)) {
+      struct step step = step_of(kind, 520, 128, 33, GEMM_BF16);
+      check_kernels(&step, IDS_UNIFORM, 2400, 2 * kind);
     }
-    oracle_layer_free(&right);
-    oracle_x_free(&x);
-    routes_free(&routes);
-    layer_free(&layer);
   }
 }
 
@@ -538,6 +554,7 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_layers_of_many_blocks),
       cmocka_unit_test(test_whole_blocks),
       cmocka_unit_test(test_every_kernel),
+      cmocka_unit_test(test_a_round_and_some),
       cmocka_unit_test(test_a_great_many_pairs),
       cmocka_unit_test(test_against_dense_products),
       cmocka_unit_test(test_a_row_that_is_not_finite),

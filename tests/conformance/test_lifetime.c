@@ -246,6 +246,41 @@ static void test_busy(void **state) {
 
 /* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
  * before they come; the machine's own cores take it with them, and give it back. */
+/* The same product again and again, each time of a weight elsewhere: where it was before is no memory any more. */
+static void test_measured_where_it_lies_now(void **state) {
+  (void)state;
+  struct error error = {0};
+  struct backend_plan plan;
+  struct oracle_weight weight;
+  struct oracle_x x;
+  const struct backend_timing timing = {.launches = 5, .quantize = true, .dependent = true};
+  oracle_weight_make(&weight, &kept_shape, 4);
+  oracle_x_make(&x, KEPT_ROWS, kept_shape.k, GEMM_F16, 1, 8);
+  struct backend_weight *handle = device_load(&device, &weight, 0);
+  assert_int_equal(device.ops->weight_plan(device.backend, &kept_shape, &plan, &error), STATUS_OK);
+  for (int round = 0; round < 4; round++) {
+    struct backend_slab *other;
+    struct backend_weight *copy;
+    uint64_t ns = 0;
+    int fd = -1;
+    assert_int_equal(device.ops->slab_create(device.backend, SLAB_BYTES, &fd, &other, &error), STATUS_OK);
+    assert_int_equal(device.ops->slab_copy(device.backend, device.slab, 0, other, 0, plan.bytes, &error), STATUS_OK);
+    assert_int_equal(device.ops->weight_attach(device.backend, &kept_shape, plan.layout, other, 0, &copy, &error),
+                     STATUS_OK);
+    struct device_request request = {.weight = copy, .shape = &kept_shape, .x = &x, .m = x.m, .y_type = GEMM_F32};
+    free(device_run(&device, &request));
+    struct backend_job job = device_stage(&device, &request);
+    assert_int_equal(device.ops->measure(device.backend, &job, &copy, 1, &timing, &ns, &error), STATUS_OK);
+    assert_true(ns > 0);
+    device.ops->weight_detach(device.backend, copy);
+    device.ops->slab_close(device.backend, other);
+    close(fd);
+  }
+  device.ops->weight_detach(device.backend, handle);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
 static void test_working_memory(void **state) {
   (void)state;
   struct device own;
@@ -292,6 +327,7 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_copy),
       cmocka_unit_test(test_unknown_layout),
       cmocka_unit_test(test_busy),
+      cmocka_unit_test(test_measured_where_it_lies_now),
       cmocka_unit_test(test_working_memory),
   };
   device_group(&device, ops, SLAB_BYTES);

@@ -89,7 +89,7 @@ static void write_line(const struct tune_trials *trials, const gemmd_tune_trial 
   else
     fprintf(out, ",,,");
   if (roof_share(trials, trial) > 0)
-    fprintf(out, "%.4f", roof_share(trials, trial));
+    fprintf(out, "%.4g", roof_share(trials, trial));
   fprintf(out, ",%llu,", (unsigned long long)trial->workspace);
   if (trial->error >= 0)
     fprintf(out, "%.3g", trial->error);

@@ -177,6 +177,12 @@ static uint64_t burst_limit(const struct tuner *tuner) {
   return served > tuner->options.burst_ns ? served : tuner->options.burst_ns;
 }
 
+/* That a burst of several pieces takes at most: as long as products commonly take it may come more often. */
+static uint64_t common_limit(const struct tuner *tuner) {
+  uint64_t served = served_ns(tuner);
+  return served > tuner->options.burst_ns ? served : tuner->options.burst_ns;
+}
+
 /* What a launch of the backend's own choice takes, about; 0: not known. */
 static uint64_t launch_ns(const struct tuner *tuner) {
   const struct book_entry *entry = tuner->current;
@@ -320,13 +326,13 @@ static bool excused(struct tuner *tuner, uint64_t limit) {
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
-  uint64_t begin = clock_ns(), limit = burst_limit(tuner);
+  uint64_t begin = clock_ns(), limit = burst_limit(tuner), common = common_limit(tuner);
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
          !tuner_notes(tuner) && !wanted(user)) {
     tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
-    bool fits = *elapsed + piece <= limit;
+    bool fits = *elapsed + piece <= (*elapsed > 0 ? common : limit);
     *too_long = !patient && piece > limit && !excused(tuner, limit);
     if (!fits && (*elapsed > 0 || !patient))
       break;

@@ -2,6 +2,7 @@
 #include "measure.h"
 
 #include "experts.h"
+#include "measured.h"
 #include "operand.h"
 #include "predict.h"
 #include "product.h"
@@ -14,15 +15,21 @@ enum status measure_begin(cudaStream_t stream, struct error *error) {
   return runtime_check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capturing a product", error);
 }
 
-/* `status` is that of what was captured. */
-enum status measure_end(cudaStream_t stream, enum status status, cudaGraphExec_t *out, struct error *error) {
-  cudaGraph_t graph = NULL;
+/* `status` is that of what was captured. *out is there to be destroyed even where it fails, or NULL. */
+static enum status captured(cudaStream_t stream, enum status status, cudaGraph_t *out, struct error *error) {
   struct error later;
-  enum status ended = runtime_check(cudaStreamEndCapture(stream, &graph), "capturing a product", &later);
+  *out = NULL;
+  enum status ended = runtime_check(cudaStreamEndCapture(stream, out), "capturing a product", &later);
   if (status == STATUS_OK && ended != STATUS_OK) {
     status = ended;
     *error = later;
   }
+  return status;
+}
+
+enum status measure_end(cudaStream_t stream, enum status status, cudaGraphExec_t *out, struct error *error) {
+  cudaGraph_t graph;
+  status = captured(stream, status, &graph, error);
   if (status == STATUS_OK)
     status = runtime_check(cudaGraphInstantiate(out, graph, 0), "capturing a product", error);
   if (graph)
@@ -57,9 +64,11 @@ enum status measure_time(cudaStream_t stream, cudaGraphExec_t graph, uint32_t la
   return runtime_check(result, "timing a product", error);
 }
 
-/* x lies on the device as the product reads it, or as it came where each launch quantizes it. */
+/* x lies on the device as the product reads it, or as it came where each launch quantizes it. The graph stays the
+ * backend's. */
 static enum status product_graph(struct backend *backend, struct backend_weight *const *weights, size_t count,
-                                 const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
+                                 const struct backend_timing *timing, cudaGraphExec_t *out, struct error *error) {
+  cudaGraph_t graph;
   struct slot *slot = &backend->slots[0];
   const struct backend_weight *weight = slot->job.weight;
   struct chunk chunk = {.slot = slot,
@@ -84,7 +93,12 @@ static enum status product_graph(struct backend *backend, struct backend_weight 
     if (status == STATUS_OK)
       status = chunk_compute(backend, &chunk, error);
   }
-  return measure_end(slot->stream, status, graph, error);
+  status = captured(slot->stream, status, &graph, error);
+  if (status == STATUS_OK)
+    status = measured_graph(backend, &slot->job, timing, graph, out, error);
+  if (graph)
+    (void)cudaGraphDestroy(graph);
+  return status;
 }
 
 static enum status sequence_graph(struct backend *backend, const struct backend_timing *timing, cudaGraphExec_t *graph,
@@ -249,7 +263,7 @@ enum status cuda_measure(struct backend *backend, const struct backend_job *job,
                         : product_graph(backend, weights, count, timing, &graph, error);
   if (status == STATUS_OK)
     status = measure_time(slot->stream, graph, timing->launches, ns, error);
-  if (graph)
+  if (graph && !measured_keeps(backend, graph))
     (void)cudaGraphExecDestroy(graph);
   /* Products of many rows are computed in several goes. */
   if (status == STATUS_OK)

@@ -299,6 +299,7 @@ enum status tensors_queue(struct backend *backend, struct slot *slot, struct reg
                                     .w_stride = w.stride,
                                     .x_turned = x.turned,
                                     .w_turned = w.turned,
+                                    .dependent = !way.cut_problem.x_far && !way.cut_problem.w_far,
                                     .partials = (float *)(void *)(memory + places.partials)};
   int64_t steps = (piece.depth + WIDE_STEP - 1) / WIDE_STEP;
   product.slices = way.cut.slices < steps ? way.cut.slices : (int)steps;

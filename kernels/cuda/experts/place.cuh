@@ -94,7 +94,8 @@ __device__ inline void write_tiles(const gather_pass &p, const counted &s) {
   const int expert = threadIdx.x, rows = s.all[expert], count = (rows + p.tile_rows - 1) / p.tile_rows;
   for (int i = 0, first = 0; i < count; i++) {
     const int some = (rows - first + count - i - 1) / (count - i);
-    p.route.tiles[s.first_tile[expert] + i] = {expert, s.first[expert] + first, some, count == 1};
+    const int16_t alone = count == 1, beside = i % 2 == 1 ? -1 : i + 1 < count;
+    p.route.tiles[s.first_tile[expert] + i] = {expert, s.first[expert] + first, some, alone, beside};
     first += some;
   }
   if (expert == 0 && p.skipped && s.skipped > 0)

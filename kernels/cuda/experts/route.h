@@ -18,9 +18,11 @@ extern "C" {
 enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256, EXPERTS_TILE_ANY = 144 };
 
 /* Sorted rows [first, first + rows) are of one expert. `alone`: they are all of its rows, so its weights are read
- * once. */
+ * once. `beside`: tiles of an expert go in pairs, from its first on; 1: the next tile is the other one, -1: the one
+ * before, 0: there is none. */
 struct experts_tile {
-  int32_t expert, first, rows, alone;
+  int32_t expert, first, rows;
+  int16_t alone, beside;
 };
 
 /* `next`: pieces of tiles that a product has handed out to its blocks, and `done`: blocks that have got none any more;

@@ -3,10 +3,21 @@
 #include "quantize.cuh"
 #include "quantize.h"
 
-// As few as leave multiprocessors idle if each row had one block of few threads.
-constexpr int64_t few_rows = 256;
+// How many times eight elements a thread keeps: more where there are more of them than the device has threads for.
+static int kept_for(int64_t rows, int64_t k_padded) {
+  constexpr int64_t few = 160 << 10, some = 1200 << 10, many = 2200 << 10, most_of_row = 8 * quantize_threads(1);
+  const int64_t eights = rows * (k_padded / 8);
+  if (k_padded > 2 * most_of_row)
+    return 8;
+  if (k_padded > most_of_row)
+    return eights <= few ? 2 : eights <= some ? 4 : 8;
+  return eights <= few ? 1 : eights <= some ? 2 : eights <= many ? 4 : 8;
+}
 
-static bool keeps_most(int64_t rows, int64_t k_padded) {
+// As few rows of a table as leave multiprocessors idle if each had one block of few threads.
+constexpr int few_rows = 256;
+
+static bool keeps_most(int rows, int64_t k_padded) {
   return rows > few_rows || k_padded > 8 * quantize_threads(1);
 }
 
@@ -29,11 +40,21 @@ template <typename X, bool e4m3, int kKept> static cudaError_t rows_by(cudaStrea
                        p.k_padded, static_cast<uint8_t *>(p.codes), p.scales);
 }
 
+template <typename X, bool e4m3> static cudaError_t rows_of(cudaStream_t stream, const quantize_pass &p) {
+  switch (kept_for(p.rows, p.k_padded)) {
+  case 1:
+    return rows_by<X, e4m3, 1>(stream, p);
+  case 2:
+    return rows_by<X, e4m3, 2>(stream, p);
+  case 4:
+    return rows_by<X, e4m3, 4>(stream, p);
+  default:
+    return rows_by<X, e4m3, quantize_kept_most<X>>(stream, p);
+  }
+}
+
 template <typename X> static cudaError_t rows_of(cudaStream_t stream, const quantize_pass &p) {
-  if (keeps_most(p.rows, p.k_padded))
-    return p.e4m3 ? rows_by<X, true, quantize_kept_most<X>>(stream, p)
-                  : rows_by<X, false, quantize_kept_most<X>>(stream, p);
-  return p.e4m3 ? rows_by<X, true, 1>(stream, p) : rows_by<X, false, 1>(stream, p);
+  return p.e4m3 ? rows_of<X, true>(stream, p) : rows_of<X, false>(stream, p);
 }
 
 extern "C" cudaError_t launch_quantize_rows(cudaStream_t stream, const struct quantize_pass *pass) {

@@ -169,11 +169,11 @@ template <bool e4m3> __device__ inline void quantize_store8(uint8_t *out, const 
   *reinterpret_cast<uint2 *>(out) = quantize_codes<e4m3>(values, quantize_factors(scale));
 }
 
-// What a thread keeps of a long row, or of many rows: so it has eight (f32: four) loads under way. Few rows are done
-// sooner by as many threads as there can be.
+// What a thread keeps of a long row, or of many rows, at most: so it has eight (f32: four) loads under way. Fewer rows
+// are done sooner by more threads, each of which keeps less.
 template <typename X> constexpr int quantize_kept_most = 16 / sizeof(X);
 constexpr int quantize_threads(int kept) {
-  return kept == 1 ? 1024 : 512;
+  return kept <= 2 ? 1024 : 512;
 }
 
 // One row by one block. A thread keeps its first `kKept` times eight elements: rows of up to so many are read once,

@@ -21,6 +21,7 @@ struct tensors_product {
   const void *x, *w;
   uint64_t x_stride, w_stride; /* bytes from one row to the next of [m, k] and [n, k]; turned: of [k, m] and [k, n] */
   bool x_turned, w_turned;
+  bool dependent;  /* may start before the kernel ahead has ended: Hopper's kernel alone */
   int slices;      /* 1..TENSORS_SLICES_MOST; a kernel may have fewer where K is short */
   float *partials; /* [slices, m and n padded as above] */
 };

@@ -11,6 +11,7 @@ namespace tensors {
 constexpr int sums_lanes = 32;  // a lane: 4 columns
 constexpr int sums_groups = 8;  // of lanes at most; a group: some of the slices
 constexpr int sums_at_once = 8; // slices of a group whose loads are under way together
+constexpr int sums_few = 256;   // blocks of a launch, up to which the next grid may start ahead of its end
 
 __device__ inline void add4(float4 &to, const float4 &value) {
   to.x += value.x;
@@ -64,6 +65,10 @@ __global__ void __launch_bounds__(sums_lanes *sums_groups) sums_pass(const tenso
     }
     parts[group][lane] = sum;
     __syncthreads();
+#if __CUDA_ARCH__ >= 900
+    if (gridDim.x * gridDim.y <= sums_few)
+      ptx::let_next_grid_start();
+#endif
     for (int i = threadIdx.x; i < 4 * sums_lanes; i += blockDim.x) {
       const float *part = reinterpret_cast<const float *>(parts[0]) + i;
       float value = part[0];

@@ -20,11 +20,11 @@ const struct import_entry *import_find(const struct import_model *model, const c
 const struct import_entry *import_beside(const struct import_model *model, const char *name, size_t drop,
                                          const char *suffix) {
   char text[LIMIT_NAME_BYTES + 32];
-  size_t length = strlen(name);
-  if (length < drop || length - drop + strlen(suffix) >= sizeof text)
+  size_t length = strlen(name), kept = length < drop ? 0 : length - drop;
+  if (length < drop || kept + strlen(suffix) >= sizeof text)
     return NULL;
-  memcpy(text, name, length - drop);
-  strcpy(text + length - drop, suffix);
+  memcpy(text, name, kept);
+  strcpy(text + kept, suffix);
   return import_find(model, text);
 }
 

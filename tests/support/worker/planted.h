@@ -22,7 +22,9 @@ struct planted {
   sem_t may_list; /* one post a list of the library */
   uint64_t foreign_time;
   int foreign_launches;
-  int warmed;            /* measurements of more launches than a sample has */
+  uint64_t timing_ns;    /* that a measurement really takes; 0: next to nothing */
+  int timed;             /* measurements */
+  int warmed;            /* those of more launches than a sample has */
   int trials;            /* products computed or timed, of any kernel */
   uint32_t trials_awake; /* `awake` of all of them together */
 };

@@ -1,6 +1,7 @@
 #include "turns.h"
 
 #include "../job.h"
+#include "../measured.h"
 #include "../operand.h"
 #include "../predict.h"
 #include "../submit.h"
@@ -145,4 +146,5 @@ void cuda_rest(struct backend *backend) {
   for (int i = 0; i < backend->slot_count; i++)
     if (!backend->slots[i].busy)
       region_empty(backend->driver, &backend->slots[i].operand);
+  measured_close(backend);
 }

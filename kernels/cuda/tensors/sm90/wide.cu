@@ -57,6 +57,7 @@ extern "C" cudaError_t wide_launch(cudaStream_t stream, const struct wide_config
   work.slices = product->slices;
   work.m_tiles = static_cast<int>(m_tiles);
   work.n_tiles = static_cast<int>(n_tiles);
+  work.dependent = product->dependent;
   work.x = *x;
   work.w = *w;
   const kernel run = config->columns == 256   ? of_form<256>(*product, config->cluster)
@@ -70,6 +71,7 @@ extern "C" cudaError_t wide_launch(cudaStream_t stream, const struct wide_config
   shape.block = dim3(wide::threads);
   shape.shared_bytes = bytes + 1024;
   shape.cluster = config->cluster > 1 ? dim3(static_cast<unsigned>(config->cluster), 1, 1) : dim3(0, 0, 0);
+  shape.dependent = product->dependent;
   return launch_kernel(stream, shape, run, work);
 }
 

@@ -22,6 +22,7 @@ struct work {
   float *partials;
   int m;
   int steps, slices, m_tiles, n_tiles;
+  bool dependent;
   CUtensorMap x, w;
 };
 
@@ -181,12 +182,18 @@ __global__ void __launch_bounds__(threads, 1) run(const __grid_constant__ work w
     }
     ptx::fence_barrier_init();
   }
+  if (threadIdx.x == consumers) {
+    ptx::prefetch_tensor_map(&w.x);
+    ptx::prefetch_tensor_map(&w.w);
+  }
   __syncthreads();
   if constexpr (kCluster > 1) {
     ptx::cluster_arrive();
     ptx::cluster_wait();
   }
   ptx::let_next_grid_start();
+  if (w.dependent)
+    ptx::wait_for_previous_grid();
   const part p = part_of<kColumns>(w);
   if (threadIdx.x >= consumers) {
     ptx::registers_decrease<40>();

@@ -316,6 +316,22 @@ static const struct kernel_device devices[] = {{80, 108, 163 << 10, 8 << 20, fal
                                                {89, 142, 99 << 10, 8 << 20, false},
                                                {90, 132, 227 << 10, 32 << 20, true}};
 
+/* All steps are had by a block each, and none has more parts of tiles than there is room for. */
+static void check_shares(const struct sm80_shares *shares, int64_t tiles, int64_t blocks) {
+  int64_t end = 0;
+  for (int64_t block = 0; block < blocks; block++) {
+    int64_t at = block % shares->blocks, begin = end;
+    end = begin + shares->least + (at < shares->longer);
+    assert_true(begin < end && begin == block / shares->blocks * shares->span + at * shares->least +
+                                            (at < shares->longer ? at : shares->longer));
+    bool late = begin % shares->steps > 0, early = end % shares->steps > 0;
+    bool one = begin / shares->steps == (end - 1) / shares->steps;
+    assert_true(shares->parts >= (one ? late || early : late + early));
+    assert_true(shares->parts != 1 || one); /* whose place is that of the first */
+  }
+  assert_int_equal(end, tiles * shares->steps);
+}
+
 static void check_sm80_int2(const struct kernel_problem *problem, const struct sm80_int2_config *config) {
   struct sm80_int2_plan plan;
   int64_t m = problem->m < sm80_int2_rows_most(problem) ? problem->m : sm80_int2_rows_most(problem);
@@ -325,10 +341,9 @@ static void check_sm80_int2(const struct kernel_problem *problem, const struct s
   int64_t turn = config->k_warps * (int64_t)sm80_int2_groups(sm80_int2_x_type(problem));
   assert_int_equal(plan.rows, rows);
   assert_true(plan.row_blocks * rows >= problem->n && (plan.row_blocks - 1) * rows < problem->n + 64);
-  assert_true(plan.steps * turn >= groups && (plan.steps - 1) * turn < groups);
-  assert_in_range(config->blocks, 1, plan.row_blocks * (int64_t)plan.steps);
-  for (int64_t block = 1; block < config->blocks && plan.parts == 0; block++) /* which begin with whole ones */
-    assert_int_equal(block * plan.row_blocks * plan.steps / config->blocks % plan.steps, 0);
+  assert_true(plan.shares.steps * turn >= groups && (plan.shares.steps - 1) * turn < groups);
+  assert_in_range(config->blocks, 1, plan.row_blocks * (int64_t)plan.shares.steps);
+  check_shares(&plan.shares, plan.row_blocks, config->blocks);
   assert_true(plan.columns >= m && plan.stages >= SM80_INT2_STAGES_LEAST);
   assert_true(plan.slot_bytes >= m * plan.x_row_bytes + rows / 16 * SM80_INT2_UNIT_BYTES);
   assert_true(plan.shared_bytes >= config->k_warps * plan.stages * plan.slot_bytes + plan.sums_bytes);
@@ -386,10 +401,9 @@ static void test_sm80_rows(void **state) {
       int64_t columns = configs[c].columns, rows = configs[c].rows, blocks = configs[c].blocks;
       int64_t steps = (problem.k_padded + SM80_ROWS_STEP - 1) / SM80_ROWS_STEP;
       assert_int_equal(plan.tiles, (problem.n + rows - 1) / rows * ((problem.m + columns - 1) / columns));
-      assert_int_equal(plan.steps, steps);
+      assert_int_equal(plan.shares.steps, steps);
       assert_in_range(blocks, 1, plan.tiles * steps);
-      for (int64_t block = 1; block < blocks && plan.parts == 0; block++) /* which begin with whole tiles */
-        assert_int_equal(block * plan.tiles * steps / blocks % steps, 0);
+      check_shares(&plan.shares, plan.tiles, blocks);
       assert_true(plan.shared_bytes <= problem.device.shared_most && plan.stages >= SM80_ROWS_STAGES_LEAST);
       assert_true(sm80_rows_parts_bytes(&configs[c], &plan) <= problem.device.workspace_bytes);
       double us = sm80_rows_us(&configs[c], &plan, &problem);

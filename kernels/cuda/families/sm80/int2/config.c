@@ -57,7 +57,7 @@ static int64_t padded(int64_t n) {
 }
 
 uint64_t sm80_int2_parts_bytes(const struct sm80_int2_plan *plan, int64_t m) {
-  return (uint64_t)plan->parts * (uint64_t)m * (uint64_t)plan->rows * sizeof(float);
+  return (uint64_t)plan->blocks * (uint64_t)plan->shares.parts * (uint64_t)m * (uint64_t)plan->rows * sizeof(float);
 }
 
 bool sm80_int2_plan_for(const struct sm80_int2_config *config, const struct kernel_problem *problem, int64_t m,
@@ -73,14 +73,12 @@ bool sm80_int2_plan_for(const struct sm80_int2_config *config, const struct kern
     return false;
   out->rows = rows;
   out->row_blocks = ceil_div(padded(problem->n), rows);
-  out->steps = ceil_div(problem->k_padded / GEMM_GROUP, config->k_warps * each);
-  int64_t all = (int64_t)out->row_blocks * out->steps;
+  int steps = ceil_div(problem->k_padded / GEMM_GROUP, config->k_warps * each);
+  int64_t all = (int64_t)out->row_blocks * steps;
   if (config->blocks > all || all > INT32_MAX || out->row_blocks > ROW_BLOCKS_MOST)
     return false;
-  out->least = (int)(all / config->blocks);
-  out->longer = (int)(all % config->blocks);
-  bool whole = out->longer == 0 && out->least % out->steps == 0;
-  out->parts = whole ? 0 : 2 * config->blocks;
+  out->blocks = config->blocks;
+  out->shares = sm80_shares_of(out->row_blocks, steps, config->blocks);
   out->x_row_bytes = each * GEMM_GROUP * gemm_type_bytes(x_type) + SM80_INT2_PADDING;
   out->slot_bytes = (int)m * out->x_row_bytes + config->n_warps * config->units * each * SM80_INT2_UNIT_BYTES;
   out->sums_bytes = config->k_warps * (int)m * (rows * 4 + SM80_INT2_PADDING);
@@ -103,19 +101,19 @@ bool sm80_int2_fits(const struct sm80_int2_config *config, const struct kernel_p
  * instructions, of which some make numbers of codes, and by shared memory, whose powers add up. */
 static double group_cycles(const struct sm80_int2_config *config, const struct sm80_int2_plan *plan,
                            const struct kernel_problem *problem, int64_t m, const struct sm80_rates *rates) {
-  static const double POWER = 8.7;
+  static const double POWER = 8.2;
   enum gemm_type x_type = sm80_int2_x_type(problem);
   bool bytes = x_type == GEMM_INT8;
   int warps = config->n_warps * config->k_warps, units = config->units, eights = plan->columns / 8;
   double x_bytes = GEMM_GROUP * gemm_type_bytes(x_type), w = (double)warps * units * SM80_INT2_UNIT_BYTES;
   double x = (double)config->k_warps * (double)m * x_bytes;
   double busy = fmin(1, (double)config->blocks / problem->device.multiprocessors);
-  double memory = w / rates->memory * fmax(busy, 0.81), cache = (w + x) / rates->cache;
+  double memory = w / rates->memory * fmax(busy, 0.59), cache = (w + x) / rates->cache;
   double each = bytes ? 4 * rates->bytes : 8 * rates->halves * (x_type == GEMM_F32 ? 2 : 1);
-  double instructions = units * (110 + eights * each), issued = ceil_div(warps, 4) * instructions;
-  double loads = 1.22 * (w + warps * plan->columns * x_bytes) / 128;
+  double instructions = units * (112 + eights * each), issued = ceil_div(warps, 4) * instructions;
+  double loads = 1.21 * (w + warps * plan->columns * x_bytes) / 128;
   double sum = pow(memory, POWER) + pow(cache, POWER) + pow(issued, POWER) + pow(loads, POWER);
-  return pow(sum, 1 / POWER) + 0.4 * instructions;
+  return pow(sum, 1 / POWER) + 0.35 * instructions;
 }
 
 /* Microseconds of a go. Fitted to an H200, f16 x: 5 % off (root mean square), its pick 1 % slower than the best. */
@@ -123,15 +121,15 @@ static double cost(const struct sm80_int2_config *config, const struct sm80_int2
                    const struct kernel_problem *problem, int64_t m) {
   struct sm80_rates rates = sm80_rates_of(problem->device.capability);
   int each = sm80_int2_groups(sm80_int2_x_type(problem));
-  double all = (double)plan->row_blocks * plan->steps, each_block = ceil(all / config->blocks);
+  double all = (double)plan->row_blocks * plan->shares.steps, each_block = ceil(all / config->blocks);
   double rounds = ceil((double)config->blocks / problem->device.multiprocessors);
-  double ends = plan->parts > 0 ? 1 + each_block / plan->steps : each_block / plan->steps;
-  double sums = (double)plan->rows * (double)m * (2 + config->k_warps) / 213 + 580;
-  double parts = plan->parts > 0
-                     ? 2100 + (double)sm80_int2_parts_bytes(plan, m) / (rates.cache * problem->device.multiprocessors)
-                     : 0;
-  double turn = 570 + 10.0 / (plan->stages - 1) + each * group_cycles(config, plan, problem, m, &rates);
-  return (6950 + parts + rounds * (ends * sums + each_block * turn)) / rates.ghz / 1000;
+  double ends = plan->shares.parts > 0 ? 1 + each_block / plan->shares.steps : each_block / plan->shares.steps;
+  double sums = (double)plan->rows * (double)m * (2 + config->k_warps) / 73 + 490;
+  double parts = plan->shares.parts > 0 ? 1990 + 1.3 * (double)sm80_int2_parts_bytes(plan, m) /
+                                                     (rates.cache * problem->device.multiprocessors)
+                                        : 0;
+  double turn = 588 + 18.0 / (plan->stages - 1) + each * group_cycles(config, plan, problem, m, &rates);
+  return (7370 + parts + rounds * (ends * sums + each_block * turn)) / rates.ghz / 1000;
 }
 
 double sm80_int2_us(const struct sm80_int2_config *config, const struct kernel_problem *problem) {

@@ -10,6 +10,7 @@
 #define KERNELS_CUDA_FAMILIES_SM80_INT2_CONFIG_H
 
 #include "../../problem.h"
+#include "../shares.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,12 +35,11 @@ struct sm80_int2_config {
 };
 
 struct sm80_int2_plan {
-  int columns;       /* of sums: 8, 16, 32 or 64 */
-  int row_blocks;    /* of W */
-  int rows;          /* of W of one */
-  int steps;         /* of K, in which each team takes its groups */
-  int least, longer; /* of all of them, what each block has; the first `longer` have one more */
-  int parts;         /* blocks of rows of which a block may have no more than a part: all of a launch's, or 0 */
+  int columns;    /* of sums: 8, 16, 32 or 64 */
+  int row_blocks; /* of W */
+  int rows;       /* of W of one */
+  int blocks;     /* of the launch */
+  struct sm80_shares shares;
   int stages, x_row_bytes, slot_bytes, sums_bytes, shared_bytes;
 };
 

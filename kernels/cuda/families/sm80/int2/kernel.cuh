@@ -125,7 +125,7 @@ template <typename X, int kUnits> struct source {
   __device__ void advance() {
     group += w.k_warps * turn;
     left--;
-    if (++step < w.plan.steps)
+    if (++step < w.plan.shares.steps)
       return;
     step = 0;
     group = at.team * turn;
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
   const int m = static_cast<int>(w.product.m);
   float *const all_sums = reinterpret_cast<float *>(raw + w.k_warps * w.plan.stages * w.plan.slot_bytes);
   const typename operands<X, kEights>::x x(w.plan.x_row_bytes, m);
-  const share own = share_of(w, blockIdx.x);
+  const share own = share_of(w.plan.shares, static_cast<int>(blockIdx.x));
   source<X, kUnits> next(w, at, own);
   ring to(shared, at.team, w.plan.stages, w.plan.slot_bytes), from = to;
   const int ahead = w.plan.stages - 1;
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
   int row_block = own.row_block, step = own.step;
   for (int left = own.steps; left > 0; row_block++, step = 0) {
     float sums[kUnits][kEights][4] = {};
-    const int steps = min(left, w.plan.steps - step);
+    const int steps = min(left, w.plan.shares.steps - step);
     int group = (step * w.k_warps + at.team) * turn;
     for (int i = 0; i < steps; i++, group += w.k_warps * turn) {
       sm80::wait_for_copies(ahead - 1);
@@ -242,7 +242,7 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
     keep_sums<kEights, kUnits>(w, sums, all_sums, at.team, at.mate);
     __syncthreads();
     write_sums(w, all_sums, row_block,
-               steps < w.plan.steps ? part_of(w, static_cast<int>(blockIdx.x), left < own.steps) : nullptr);
+               steps < w.plan.shares.steps ? part_of(w, static_cast<int>(blockIdx.x), left < own.steps) : nullptr);
     __syncthreads();
     left -= steps;
   }

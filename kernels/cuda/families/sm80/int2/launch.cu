@@ -47,7 +47,6 @@ extern "C" cudaError_t sm80_int2_launch(cudaStream_t stream, const struct sm80_i
   work.plan = *plan;
   work.n_warps = config->n_warps;
   work.k_warps = config->k_warps;
-  work.blocks = config->blocks;
   work.groups = static_cast<int>(product->k / GEMM_GROUP);
   work.units = static_cast<int>((product->n + 63) / 64 * 4);
   work.dependent = dependent;
@@ -57,7 +56,7 @@ extern "C" cudaError_t sm80_int2_launch(cudaStream_t stream, const struct sm80_i
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   shape.dependent = dependent;
   cudaError_t result = launch_kernel(stream, shape, kernel_of(product->x_type, plan->columns, config->units), work);
-  if (result != cudaSuccess || plan->parts == 0)
+  if (result != cudaSuccess || plan->shares.parts == 0)
     return result;
   launch_shape adding;
   const int64_t threads = product->m * (plan->rows / 4);

@@ -18,7 +18,7 @@ struct sm80_int2_product {
   void *y; /* [m, n], aligned to an element; may be mapped host memory */
   enum gemm_type y_type;
   uint64_t y_stride; /* bytes */
-  float *parts;      /* [blocks, 2, m, rows of W of a block], where K is shared by blocks */
+  float *parts;      /* [blocks, parts of each, m, rows of W of a block], where K is shared by blocks */
 };
 
 #endif

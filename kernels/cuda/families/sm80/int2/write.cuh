@@ -1,5 +1,5 @@
 // What blocks of sm80/int2/kernel.cuh compute, and their sums on the way to y: those of teams by shared memory, those
-// of slices or parts of K by a kernel of their own.
+// of parts of K by a kernel of their own.
 #pragma once
 
 #include "../../../device/number.cuh"
@@ -13,7 +13,7 @@ namespace sm80_int2 {
 struct work {
   sm80_int2_product product;
   sm80_int2_plan plan;
-  int n_warps, k_warps, blocks;
+  int n_warps, k_warps;
   int groups; // of K
   int units;  // of 16 rows, of all of W
   bool dependent;
@@ -26,26 +26,15 @@ struct share {
   int row_block, step, steps;
 };
 
-// Of all steps, one block of rows after another, those of the blocks before: the first few have one more.
-__device__ inline int steps_before(const work &w, int block) {
-  return block * w.plan.least + min(block, w.plan.longer);
-}
-
-// The block that has a step of these.
-__device__ inline int block_of(const work &w, int step) {
-  const int rest = step - w.plan.longer * (w.plan.least + 1);
-  return rest < 0 ? step / (w.plan.least + 1) : w.plan.longer + rest / w.plan.least;
-}
-
-__device__ inline share share_of(const work &w, int block) {
-  const int begin = steps_before(w, block);
-  return {begin / w.plan.steps, begin % w.plan.steps, steps_before(w, block + 1) - begin};
+__device__ inline share share_of(const sm80_shares &all, int block) {
+  const int begin = sm80::steps_before(all, block);
+  return {begin / all.steps, begin % all.steps, sm80::steps_before(all, block + 1) - begin};
 }
 
 // Where a block's sums of a part of K go: [m][rows]; of the blocks of rows that it has, only the first and the last one
 // may be parts.
 __device__ inline float *part_of(const work &w, int block, bool last) {
-  return w.product.parts + (2 * block + last) * w.product.m * w.plan.rows;
+  return w.product.parts + (w.plan.shares.parts * block + last) * w.product.m * w.plan.rows;
 }
 
 // Numbers from one column of sums to the next: no bank conflicts.
@@ -125,8 +114,9 @@ __device__ inline void write_sums(const work &w, const float *all, int row_block
 // Of a launch with parts, whose work this is. Blocks of rows that one block had have been written.
 __global__ void __launch_bounds__(adders) add_parts(const __grid_constant__ work w) {
   const int quads = w.plan.rows / 4, i = static_cast<int>(blockIdx.x) * adders + threadIdx.x;
-  const int column = i / quads, row = i % quads * 4, begin = static_cast<int>(blockIdx.y) * w.plan.steps;
-  const int first = block_of(w, begin), last = block_of(w, begin + w.plan.steps - 1);
+  const int column = i / quads, row = i % quads * 4, begin = static_cast<int>(blockIdx.y) * w.plan.shares.steps;
+  const int first = sm80::block_of(w.plan.shares, begin),
+            last = sm80::block_of(w.plan.shares, begin + w.plan.shares.steps - 1);
 #if __CUDA_ARCH__ >= 900
   ptx::let_next_grid_start();
   ptx::wait_for_previous_grid();
@@ -135,7 +125,7 @@ __global__ void __launch_bounds__(adders) add_parts(const __grid_constant__ work
     return;
   float sum[4] = {}, biases[4];
   for (int block = first; block <= last; block++)
-    add_four(sum, part_of(w, block, steps_before(w, block) < begin) + column * w.plan.rows + row);
+    add_four(sum, part_of(w, block, sm80::steps_before(w.plan.shares, block) < begin) + column * w.plan.rows + row);
   const int64_t n = static_cast<int64_t>(blockIdx.y) * w.plan.rows + row;
   load_biases(w.product, n, biases);
   write_four(w.product, column, n, sum, biases);

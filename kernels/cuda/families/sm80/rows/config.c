@@ -50,7 +50,7 @@ static int resident(const struct tile *tile, int blocks, const struct kernel_pro
 }
 
 uint64_t sm80_rows_parts_bytes(const struct sm80_rows_config *config, const struct sm80_rows_plan *plan) {
-  return (uint64_t)config->blocks * (uint64_t)(plan->parts * config->columns * config->rows) * 4;
+  return (uint64_t)config->blocks * (uint64_t)(plan->shares.parts * config->columns * config->rows) * 4;
 }
 
 bool sm80_rows_plan_for(const struct sm80_rows_config *config, const struct kernel_problem *problem,
@@ -60,17 +60,17 @@ bool sm80_rows_plan_for(const struct sm80_rows_config *config, const struct kern
   if (!tile || config->blocks < 1 || config->blocks > SM80_ROWS_BLOCKS_MOST)
     return false;
   out->ends = (int)ceil_div(problem->m, tile->columns);
-  int64_t all = out->ends * ceil_div(problem->n, tile->rows);
-  out->tiles = (int)least(all, INT32_MAX);
-  out->steps = (int)ceil_div(problem->k_padded, SM80_ROWS_STEP);
-  out->parts = out->steps == 1 || all % config->blocks == 0 ? 0 : config->blocks % all == 0 ? 1 : 2;
+  int64_t all = out->ends * ceil_div(problem->n, tile->rows), steps = ceil_div(problem->k_padded, SM80_ROWS_STEP);
+  if (all * steps > INT32_MAX || config->blocks > all * steps)
+    return false;
+  out->tiles = (int)all;
+  out->shares = sm80_shares_of((int)all, (int)steps, config->blocks);
   int slot = (tile->columns + tile->rows) * SM80_ROWS_STEP, beside = resident(tile, config->blocks, problem);
   int room = beside > 1 ? (problem->device.shared_most + SHARED_OF_BLOCK) / beside - SHARED_OF_BLOCK
                         : problem->device.shared_most;
   out->stages = (int)least(room / slot, SM80_ROWS_STAGES_MOST);
   out->shared_bytes = out->stages * slot;
-  return all < 1 << 30 && out->stages >= SM80_ROWS_STAGES_LEAST && config->blocks <= all * out->steps &&
-         sm80_rows_parts_bytes(config, out) <= problem->device.workspace_bytes;
+  return out->stages >= SM80_ROWS_STAGES_LEAST && sm80_rows_parts_bytes(config, out) <= problem->device.workspace_bytes;
 }
 
 /* Clock cycles in which each of a multiprocessor's blocks takes a step: bounded by memory, by the L2, by shared memory,
@@ -94,8 +94,8 @@ double sm80_rows_us(const struct sm80_rows_config *config, const struct sm80_row
   const struct tile *tile = tile_of(config, problem);
   int beside = resident(tile, config->blocks, problem), places = beside * problem->device.multiprocessors;
   double busy = fmin(1, (double)config->blocks / problem->device.multiprocessors);
-  int64_t each = ceil_div((int64_t)plan->tiles * plan->steps, config->blocks);
-  double rounds = (double)ceil_div(config->blocks, places), ends = (double)ceil_div(each, plan->steps);
+  int64_t each = ceil_div((int64_t)plan->tiles * plan->shares.steps, config->blocks);
+  double rounds = (double)ceil_div(config->blocks, places), ends = (double)ceil_div(each, plan->shares.steps);
   double area = tile->columns * tile->rows, bytes = (double)sm80_rows_parts_bytes(config, plan);
   double parts = bytes > 0 ? 3500 + bytes / (rates.cache * problem->device.multiprocessors) : 0;
   return (4400 + parts + rounds * ends * 0.35 * area +

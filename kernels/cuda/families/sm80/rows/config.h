@@ -9,6 +9,7 @@
 #define KERNELS_CUDA_FAMILIES_SM80_ROWS_CONFIG_H
 
 #include "../../problem.h"
+#include "../shares.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,9 +39,9 @@ struct sm80_rows_config {
 };
 
 struct sm80_rows_plan {
-  int tiles, ends, steps; /* all; along M; of K */
+  int tiles, ends; /* all; along M */
   int stages, shared_bytes;
-  int parts; /* tiles of which a block may have no more than a part */
+  struct sm80_shares shares;
 };
 
 /* Whether the kernel takes the product at all. Pure, as all of these. */

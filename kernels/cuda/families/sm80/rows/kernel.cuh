@@ -40,21 +40,13 @@ struct tile {
 // A launch: the product, and how it is cut up.
 struct work {
   hopper_product product;
-  int tiles, ends, steps; // all; along M; of K
-  int blocks, stages;
-  int halves; // tiles of which a block may have a part: that it begins with, and that it ends with
+  int tiles, ends; // all; along M
+  int stages;
+  sm80_shares shares;
   struct tile tile;
-  void *parts; // so many tiles a block
+  void *parts; // shares.parts tiles a block
   bool dependent;
 };
-
-// Steps of all tiles before a block's own.
-__device__ inline int64_t begin_of(const work &w, int64_t block) {
-  return block * w.tiles * w.steps / w.blocks;
-}
-__device__ inline int block_of(const work &w, int64_t step) {
-  return static_cast<int>(((step + 1) * w.blocks - 1) / (static_cast<int64_t>(w.tiles) * w.steps));
-}
 
 // The same as types have it: kX times 16 rows of x, kW times 8 rows of W.
 template <int kX_, int kW_, int kWarpsX_, int kWarpsW_> struct shape {
@@ -76,12 +68,12 @@ template <typename S> struct source {
   static constexpr int stripe = S::threads / 8; // rows that are copied at a time
   const work &w;
   const uint8_t *w_from, *x_from;
-  int64_t k, left; // bytes of a row up to this thread's unit; steps of the block
+  int64_t k; // bytes of a row up to this thread's unit
+  int left;  // steps of the block
   int tile, w_rows, x_rows;
 
-  __device__ source(const work &w, int64_t begin, int64_t end) : w(w), left(end - begin) {
-    tile = static_cast<int>(begin / w.steps);
-    to_tile(static_cast<int>(begin % w.steps));
+  __device__ source(const work &w, int begin, int end) : w(w), left(end - begin), tile(begin / w.shares.steps) {
+    to_tile(begin % w.shares.steps);
   }
   // Of each third of a step's copies those of the warps' `third` turn; 3: all.
   template <int kThird = 3> __device__ void fetch_w(uint32_t slot) const {
@@ -101,7 +93,7 @@ template <typename S> struct source {
     k += step_bytes;
     w_from += step_bytes;
     x_from += step_bytes;
-    if (k < static_cast<int64_t>(w.steps) * step_bytes)
+    if (k < static_cast<int64_t>(w.shares.steps) * step_bytes)
       return;
     tile++;
     to_tile(0);
@@ -186,16 +178,16 @@ struct columns_of_y {
 
 template <typename T> struct alignas(16) four { T of[4]; };
 
-// Where a block leaves its part of a tile: each thread's eights, along W and then along x, in two halves.
-template <typename T> __device__ inline four<T> *part_of(const work &w, int64_t block, int tile) {
-  const bool first = tile == static_cast<int>(begin_of(w, block) / w.steps);
+// Where a block leaves its part of a tile, the first one that it has or the last: each thread's eights, along W and
+// then along x, in two halves.
+template <typename T> __device__ inline four<T> *part_of(const work &w, int block, bool first) {
   return static_cast<four<T> *>(w.parts) +
-         (w.halves * block + (first ? 0 : 1)) * (w.tile.columns() * w.tile.rows() / 4);
+         (static_cast<int64_t>(w.shares.parts) * block + !first) * (w.tile.columns() * w.tile.rows() / 4);
 }
 
 template <typename S, typename T>
-__device__ inline void write_part(const work &w, const T (&sums)[S::kX][S::kW][4], int tile) {
-  four<T> *to = part_of<T>(w, blockIdx.x, tile) + threadIdx.x;
+__device__ inline void write_part(const work &w, const T (&sums)[S::kX][S::kW][4], bool first) {
+  four<T> *to = part_of<T>(w, static_cast<int>(blockIdx.x), first) + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < 2 * S::kX; i++)
 #pragma unroll
@@ -246,14 +238,14 @@ template <typename T> __global__ void __launch_bounds__(adders) add_parts(const 
   const int thread = at % threads, eight = at / threads;
   const int64_t m = tile % w.ends * columns + w.tile.row(thread, eight / (w.tile.w / 4));
   const int64_t n = tile / w.ends * rows + w.tile.column(thread, eight % (w.tile.w / 4));
-  const int64_t first = static_cast<int64_t>(tile) * w.steps;
-  const int from = block_of(w, first), to = block_of(w, first + w.steps - 1);
+  const int first = tile * w.shares.steps;
+  const int from = sm80::block_of(w.shares, first), to = sm80::block_of(w.shares, first + w.shares.steps - 1);
   if (from == to || m >= w.product.m || n >= w.product.n)
     return;
   const columns_of_y scaled(w.product, n);
   const float x_scale = w.product.x_scale ? w.product.x_scale[m] : 1.0f;
   const int own = eight * 2 * threads + thread;
-  const four<T> *part = part_of<T>(w, from, tile) + own;
+  const four<T> *part = part_of<T>(w, from, sm80::steps_before(w.shares, from) == first) + own;
   T sum[8] = {};
 #if __CUDA_ARCH__ >= 900
   constexpr int at_once = 4;
@@ -266,9 +258,7 @@ template <typename T> __global__ void __launch_bounds__(adders) add_parts(const 
 #pragma unroll
     for (int i = 0; i < 8; i++)
       sum[i] += next[i / 4].of[i % 4];
-    // Blocks behind the first begin with this tile.
-    part = static_cast<const four<T> *>(w.parts) + static_cast<int64_t>(w.halves) * (block + 1) * (columns * rows / 4) +
-           own;
+    part = part_of<T>(w, block + 1, true) + own; // blocks behind the first begin with this tile
   }
   scaled.write(w.product, m, n, sum, x_scale);
 }
@@ -278,7 +268,8 @@ __global__ void __launch_bounds__(S::threads, kBlocks) run(const __grid_constant
   using T = typename O::sum;
   extern __shared__ __align__(128) uint8_t raw[];
   const uint32_t shared = ptx::shared_address(raw);
-  const int64_t begin = begin_of(w, blockIdx.x), end = begin_of(w, blockIdx.x + 1);
+  const int block = static_cast<int>(blockIdx.x), begin = sm80::steps_before(w.shares, block),
+            end = sm80::steps_before(w.shares, block + 1);
   source<S> next(w, begin, end);
   sm80::ring to(shared, 0, w.stages, S::slot), from = to;
   const int ahead = w.stages - 1;
@@ -304,14 +295,14 @@ __global__ void __launch_bounds__(S::threads, kBlocks) run(const __grid_constant
       (S::rows + warp / S::kWarpsW * S::kX * 16 + lane % 16) * step_bytes + (lane / 16 ^ lane % 8) * 16;
   const uint32_t w_at = (warp % S::kWarpsW * S::kW * 8 + lane % 8 / 2 * 8 + lane / 16 * 2 + lane % 2) * step_bytes +
                         (lane / 8 % 2 ^ lane % 8) * 16;
-  int tile = static_cast<int>(begin / w.steps), step = static_cast<int>(begin % w.steps);
+  int tile = begin / w.shares.steps, step = begin % w.shares.steps;
   sm80::wait_for_copies(ahead - 1);
   __syncthreads();
   uint32_t slot = from.next();
   fragments<O, S> parts[2];
   parts[0].load(slot + x_at, slot + w_at, 0);
-  for (int64_t left = end - begin; left > 0; tile++, step = 0) {
-    const int count = static_cast<int>(min(left, static_cast<int64_t>(w.steps - step)));
+  for (int left = end - begin; left > 0; tile++, step = 0) {
+    const int count = min(left, w.shares.steps - step);
     T sums[S::kX][S::kW][4] = {};
     for (int i = 0; i < count; i++) {
       const uint32_t free = to.next();
@@ -336,10 +327,10 @@ __global__ void __launch_bounds__(S::threads, kBlocks) run(const __grid_constant
       parts[0].load(slot + x_at, slot + w_at, 0);
       parts[1].multiply(sums);
     }
-    if (count == w.steps)
+    if (count == w.shares.steps)
       write_tile<S, T>(w, sums, tile);
     else
-      write_part<S, T>(w, sums, tile);
+      write_part<S, T>(w, sums, left == end - begin);
     left -= count;
   }
 }

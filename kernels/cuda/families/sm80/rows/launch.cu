@@ -15,20 +15,18 @@ extern "C" cudaError_t sm80_rows_launch(cudaStream_t stream, const struct sm80_r
   work.product = *product;
   work.tiles = plan->tiles;
   work.ends = plan->ends;
-  work.steps = plan->steps;
-  work.blocks = config->blocks;
+  work.shares = plan->shares;
   work.stages = plan->stages;
-  work.halves = plan->parts;
   work.tile = run.tile;
   work.parts = parts;
   work.dependent = dependent;
   launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(work.blocks));
+  shape.grid = dim3(static_cast<unsigned>(config->blocks));
   shape.block = dim3(static_cast<unsigned>(work.tile.threads()));
   shape.shared_bytes = static_cast<size_t>(plan->shared_bytes);
   shape.dependent = dependent;
   cudaError_t result = launch_kernel(stream, shape, run.kernel, work);
-  if (result != cudaSuccess || plan->parts == 0)
+  if (result != cudaSuccess || plan->shares.parts == 0)
     return result;
   launch_shape adding;
   adding.grid = dim3(static_cast<unsigned>(work.tiles * (config->columns * config->rows / 8 / sm80_rows::adders)));

@@ -331,9 +331,11 @@ template <bool kSplits> __device__ inline void consume(const work &w, const plac
   warp_state s(w.plan.stages);
   tile_of_x t(w);
   run list(w);
-  bool fresh = true; // the tile of x
-  if (list.left > 0)
+  bool fresh = false; // the tile of x
+  if (list.left > 0) {
+    t.take(w, from, kSplits, list, lane); // while W is under way
     s.take(from, warp, lane);
+  }
 #pragma unroll 1
   while (list.left > 0) {
     const piece p = list.now();

@@ -63,11 +63,13 @@ struct run {
     const int lane = threadIdx.x % 32;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
     early = route.tiles[min(lane, static_cast<int>(w.product.pairs) - 1)];
-    const int64_t all = static_cast<int64_t>(tiles) * row_blocks, blocks = gridDim.x;
-    const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
-    tile = static_cast<int>(begin / row_blocks);
-    block = static_cast<int>(begin % row_blocks);
-    left = static_cast<int>(end - begin);
+    // In 32 bits: divisions of 64 would be waited for. There are less than 2^16 tiles, and 2^15 blocks of rows.
+    const unsigned all = static_cast<unsigned>(tiles) * row_blocks, each = all / gridDim.x, more = all % gridDim.x;
+    const auto begin = [&](unsigned b) { return each * b + more * b / gridDim.x; };
+    const unsigned first = begin(blockIdx.x);
+    left = static_cast<int>(begin(blockIdx.x + 1) - first);
+    tile = static_cast<int>(first / row_blocks);
+    block = static_cast<int>(first % row_blocks);
   }
   __device__ piece now() const {
     const int here = min(left, row_blocks - block);
@@ -78,7 +80,7 @@ struct run {
     if (tile >= 32)
       return w.product.route.tiles[tile];
     return {__shfl_sync(0xffffffffu, early.expert, tile), __shfl_sync(0xffffffffu, early.first, tile),
-            __shfl_sync(0xffffffffu, early.rows, tile), 0};
+            __shfl_sync(0xffffffffu, early.rows, tile), 0, 0};
   }
   // Goes on by so many blocks of rows; true where the next is of another tile.
   __device__ bool advance(int blocks) {

@@ -50,6 +50,20 @@ __device__ inline void name_piece(shared &s, turns<2> &turn, const piece &p) {
   turn.advance();
 }
 
+// Two tiles that are beside each other have pieces of the same rows of W one behind the other, so that blocks want the
+// same bytes at a time.
+__device__ inline piece piece_of(const work &w, int number, bool &once) {
+  const experts_tile *const tiles = w.product.route.tiles;
+  const int near = number / w.pieces;
+  experts_tile t = tiles[near];
+  const int first = near - (t.beside < 0), count = t.beside == 0 ? 1 : 2;
+  const int rest = number - first * w.pieces, tile = first + rest % count;
+  if (tile != near)
+    t = tiles[tile];
+  once = t.alone != 0;
+  return {t.expert, t.first, t.rows, rest / count * GROUPED_MANY_ROWS};
+}
+
 __device__ inline void produce(const work &w, shared &s) {
   cursor at;
   turns<2> turn;
@@ -59,12 +73,11 @@ __device__ inline void produce(const work &w, shared &s) {
   int next = static_cast<int>(blockIdx.x);
 #pragma unroll 1
   while (next < all) {
-    const int mine = next, tile = mine / w.pieces;
+    bool once;
+    const piece p = piece_of(w, next, once);
     next = static_cast<int>(gridDim.x) + atomicAdd(&route.counts->next, 1);
-    const experts_tile t = route.tiles[tile];
-    const piece p = {t.expert, t.first, t.rows, (mine - tile * w.pieces) * GROUPED_MANY_ROWS};
     name_piece(s, turn, p);
-    copy_piece(w, s, at, p, t.alone != 0);
+    copy_piece(w, s, at, p, once);
   }
   if (atomicAdd(&route.counts->done, 1) == static_cast<int>(gridDim.x) - 1) {
     route.counts->next = 0;

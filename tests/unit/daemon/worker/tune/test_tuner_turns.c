@@ -180,6 +180,23 @@ static void test_share_by_what_is_served(void **state) {
   }
 }
 
+/* So that it may come so soon, a burst of several measurements is no longer: of 30 ms each where 100 are served. */
+static void test_bursts_by_what_is_served(void **state) {
+  (void)state;
+  planted.timing_ns = 30000000;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_BACKGROUND);
+  for (int i = 0; i < 128; i++)
+    (void)tuning_serving(TUNING_ROWS, 100000000);
+  uint64_t now = now_ns();
+  for (int i = 0; i < STEPS_MOST && planted.timed < 12; i++) {
+    int before = planted.timed;
+    now += tuning_step(now) + 1000000000;
+    assert_in_range(planted.timed - before, 0, 3);
+  }
+  assert_true(planted.timed >= 12);
+}
+
 /* While requests come, a few guesses are raced first; the others, the honest one behind them, have their turn behind
  * other shapes. */
 static void test_few_first_under_load(void **state) {
@@ -301,6 +318,7 @@ int main(void) {
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_run_where_such_are_served),
       TUNER_TEST(test_share_by_what_is_served),
+      TUNER_TEST(test_bursts_by_what_is_served),
       TUNER_TEST(test_few_first_under_load),
       TUNER_TEST(test_forgotten_while_it_is_tried),
       TUNER_TEST(test_long_ones_go_on_where_they_were),
