@@ -19,6 +19,7 @@
   ROW(int4_few_kernels, int4_few_family)                                                                               \
   ROW(int4_many_kernels, int4_many_family)                                                                             \
   ROW(sm80_int2_kernels, sm80_int2_family)                                                                             \
+  ROW(sm80_int4_kernels, sm80_int4_family)                                                                             \
   ROW(sm80_rows_kernels, sm80_rows_family)                                                                             \
   ROW(grouped_kernels, grouped_family)                                                                                 \
   ROW(grouped_many_kernels, grouped_many_family)                                                                       \

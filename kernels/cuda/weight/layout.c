@@ -57,10 +57,9 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
     bool hopper = capability == 90, dense = weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
     if (weight->format == GEMM_FORMAT_INT4A8)
       return hopper && dense && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
-    bool fits = dense ? weight->k <= INT4_FEW_K_MOST : grouped_int4_fits(weight->n, weight->k);
-    if (weight->format == GEMM_FORMAT_NVFP4)
-      return LAYOUT_CODES4;
-    return hopper && fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
+    bool few = hopper ? weight->k <= INT4_FEW_K_MOST : capability >= 80;
+    bool fits = dense ? few : hopper && grouped_int4_fits(weight->n, weight->k);
+    return fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
   }
   if (weight->experts > 0) {
     if (weight->format == GEMM_FORMAT_INT2A8)
@@ -114,6 +113,7 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, layout == LAYOUT_TILES4 ? GEMM_GROUP : 2 * GEMM_GROUP);
     out->codes_bytes =
         (uint64_t)(out->n / INT4_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
+    out->scales_bytes = canonical->factors_bytes;
   } else if (layout == LAYOUT_CODES2 || layout == LAYOUT_CODES4) {
     out->n = rows_of(weight);
     out->k = (int64_t)canonical->row_bytes * 8 / gemm_format_facts(weight->format)->bits;
@@ -150,6 +150,8 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
   if (gemm_is_packed(weight->format) && gemm_quantizes_x(weight->format))
     out->x_row_bytes = (uint64_t)out->k;
   out->scales_offset = gemm_round_up(out->codes_bytes, GEMM_SECTION);
+  if (layout == LAYOUT_TILES4 && canonical->factors_bytes > 0)
+    out->factors_offset = out->scales_offset;
   out->input_offset = gemm_round_up(out->scales_offset + out->scales_bytes, GEMM_SECTION);
   out->total_bytes = gemm_round_up(out->input_offset + canonical->input_bytes, GEMM_SECTION);
   return STATUS_OK;

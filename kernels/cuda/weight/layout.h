@@ -10,8 +10,8 @@
  *   LAYOUT_CODES2 (INT2, INT2A8), LAYOUT_CODES4 (INT4, INT4A8, MXFP4, NVFP4)  the canonical form.
  *   LAYOUT_TILES2 (INT2)  codes and scales together in tiles: sm90/int2/layout.h.
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
- *   LAYOUT_TILES4 (INT4, MXFP4), LAYOUT_TILES4A8 (INT4A8)  codes, scales and zero points together in tiles:
- *       sm90/int4/layout.h. */
+ *   LAYOUT_TILES4 (INT4, MXFP4, NVFP4), LAYOUT_TILES4A8 (INT4A8)  codes, scales and zero points together in tiles:
+ *       sm90/int4/layout.h; NVFP4's factors behind them. */
 #ifndef KERNELS_CUDA_WEIGHT_LAYOUT_H
 #define KERNELS_CUDA_WEIGHT_LAYOUT_H
 

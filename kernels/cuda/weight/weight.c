@@ -229,8 +229,10 @@ static enum status ways_find(const struct backend *backend, struct backend_weigh
     found = int2a8_ways_find(weight->n, weight->k, sms, made->int2a8);
   else if (layout == LAYOUT_TILES4 && weight->experts > 0)
     found = hopper && grouped_int4_fits(weight->n, weight->k);
+  else if (layout == LAYOUT_TILES4 && !hopper)
+    found = backend->gpu.capability >= 80;
   else if (layout == LAYOUT_TILES4)
-    found = hopper && int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
+    found = int4_few_ways_find(&form, weight->n, weight->k, sms, made->few4);
   else if (layout == LAYOUT_TILES4A8)
     found = hopper;
   if (found)
@@ -268,7 +270,8 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
     made.factors = (const float *)(const void *)(made.codes + made.layout.factors_offset);
   made.input = input_of(&made);
   made.rows_most = rows_fit(backend, &made);
-  if (hopper && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
+  bool ranged = gemm_scale_type(weight) != GEMM_E4M3; /* has scales beyond what kernels take */
+  if (hopper && ranged && (layout == LAYOUT_TILES2 || layout == LAYOUT_TILES4))
     status = scales_look(backend, &made, error);
   if (status != STATUS_OK)
     return status;

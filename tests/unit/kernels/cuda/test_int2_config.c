@@ -1,5 +1,6 @@
 /* How products of INT2 and INT2A8 weights are cut up into blocks. */
 #include "kernels/cuda/families/sm80/int2/config.h"
+#include "kernels/cuda/families/sm80/int4/config.h"
 #include "kernels/cuda/families/sm80/rows/config.h"
 #include "kernels/cuda/families/sm90/int2/a8_layout.h"
 #include "kernels/cuda/families/sm90/int2_few/config.h"
@@ -296,7 +297,10 @@ static void test_int4_few_plans(void **state) {
     assert_int_equal(int4_few_columns(ways, GEMM_BF16, 1000), ks[i / 3 % 8] > 32768 ? 8 : 16);
   }
   const struct int4_form mxfp4 = int4_form_of(GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32);
+  const struct int4_form nvfp4 = int4_form_of(GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS);
   struct int4_few_way ways[INT4_FEW_WAYS];
+  for (size_t i = 0; i < 9 * 8; i++)
+    assert_true(int4_few_ways_find(&nvfp4, ns[i / 8], ks[i % 8], SMS, ways));
   assert_true(int4_few_ways_find(&mxfp4, 8192, 8192, SMS, ways));
   assert_int_equal(int4_few_columns(ways, GEMM_BF16, 32), 16);
   assert_false(int4_few_ways_find(&mxfp4, 8192, INT4_FEW_K_MOST + 1, SMS, ways));
@@ -380,6 +384,41 @@ static void test_sm80_int2(void **state) {
   }
 }
 
+static void test_sm80_int4(void **state) {
+  (void)state;
+  static const int64_t ns[] = {1, 130, 8192, 57344}, ks[] = {1, 512, 8192, 28672, 1 << 20};
+  static const struct {
+    enum gemm_format format;
+    enum gemm_scale scale;
+  } forms[] = {{GEMM_FORMAT_INT4, GEMM_SCALE_GROUP},
+               {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS},
+               {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS}};
+  for (size_t i = 0; i < 4 * 4 * 5 * 3 * 2; i++) {
+    struct kernel_problem problem = {.device = devices[i % 4],
+                                     .format = forms[i / 80 % 3].format,
+                                     .scale = forms[i / 80 % 3].scale,
+                                     .tiled = true,
+                                     .n = ns[i / 4 % 4],
+                                     .k = ks[i / 16 % 5],
+                                     .m = 8,
+                                     .x_type = i / 240 == 0 ? GEMM_F16 : GEMM_F32};
+    assert_true(sm80_int4_takes(&problem));
+    for (int split_k = 1; split_k <= SM80_INT4_SPLIT_MOST; split_k *= 2) {
+      struct sm80_int4_plan plan;
+      if (!sm80_int4_plan_for(split_k, &problem, problem.m, &plan)) {
+        assert_true(split_k > 1); /* every product has one */
+        continue;
+      }
+      assert_true(plan.turns >= split_k && plan.turns * SM80_INT4_TOGETHER >= plan.tiles);
+      assert_true(plan.shared_bytes <= problem.device.shared_most && plan.stages >= SM80_INT4_STAGES_LEAST);
+      assert_true(plan.slot_bytes >= SM80_INT4_TOGETHER * 8 * (64 + 4) * 4); /* sums lie there at the end */
+      assert_true(sm80_int4_us(split_k, &problem) > 0);
+    }
+    problem.device.capability = 75;
+    assert_false(sm80_int4_takes(&problem));
+  }
+}
+
 static void test_sm80_rows(void **state) {
   (void)state;
   static const int64_t ns[] = {1, 130, 1280, 8192, 57344}, ks[] = {16, 304, 8192, 28672}, ms[] = {1, 17, 64, 200, 5000};
@@ -423,7 +462,7 @@ int main(void) {
       cmocka_unit_test(test_int2_few_columns), cmocka_unit_test(test_int2_many_least),
       cmocka_unit_test(test_int2_many_plans),  cmocka_unit_test(test_int2a8_plans),
       cmocka_unit_test(test_int4_few_plans),   cmocka_unit_test(test_sm80_int2),
-      cmocka_unit_test(test_sm80_rows),
+      cmocka_unit_test(test_sm80_int4),        cmocka_unit_test(test_sm80_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,8 @@ static void test_four_bits(void **state) {
   assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);
   problem.format = GEMM_FORMAT_MXFP4;
   assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
+  problem.format = GEMM_FORMAT_NVFP4, problem.scale = GEMM_SCALE_GROUP16_FACTORS;
+  assert_int_equal(int4_many_kind(&problem), INT4_MANY_SCALED);
   problem.format = GEMM_FORMAT_INT4A8, problem.scale = GEMM_SCALE_GROUP32;
   assert_int_equal(int4_many_kind(&problem), INT4_MANY_INT8_FINE);
   assert_int_equal(int4_many_check(NULL, &problem, &base, NULL, &error), STATUS_UNSUPPORTED);

@@ -116,6 +116,11 @@ static void test_layout_reads(void **state) {
        LAYOUT_CODES4},
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS, .input = GEMM_INPUT_ORDER},
        LAYOUT_CODES4},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS, .input = GEMM_INPUT_ORDER},
+       LAYOUT_TILES4},
+      {{.n = 96, .k = 420, .experts = 3, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
+       LAYOUT_TILES4},
+      {{.n = 64, .k = 16, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS}, LAYOUT_TILES4},
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_TILES4},
       {{.n = 64, .k = 256, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, LAYOUT_TILES4},
       {{.n = 33, .k = 7, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES4},
@@ -282,7 +287,10 @@ static void test_layout_chosen(void **state) {
   assert_int_equal(layout_choose(&int4, 89, true), LAYOUT_CODES4);
   int4.n = 100;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
-  int4.experts = 0, int4.format = GEMM_FORMAT_INT4A8, int4.scale = GEMM_SCALE_GROUP_ZEROS;
+  int4.experts = 0;
+  assert_int_equal(layout_choose(&int4, 89, false), LAYOUT_TILES4);
+  assert_int_equal(layout_choose(&int4, 75, false), LAYOUT_CODES4);
+  int4.format = GEMM_FORMAT_INT4A8, int4.scale = GEMM_SCALE_GROUP_ZEROS;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);

@@ -47,8 +47,7 @@ bool grouped_int4_fits(int64_t n, int64_t k) {
 
 bool grouped_int4_takes(const struct kernel_problem *problem) {
   return problem->device.capability == 90 && problem->tiled && problem->experts > 0 &&
-         (problem->format == GEMM_FORMAT_INT4 || problem->format == GEMM_FORMAT_MXFP4) &&
-         grouped_int4_fits(problem->n, problem->k);
+         int4_form_keeps_x(problem->format) && grouped_int4_fits(problem->n, problem->k);
 }
 
 /* By an H200. Tiles of more than eight rows take twice the time of others. */

@@ -1,5 +1,5 @@
-/* Products over experts of few rows each, with INT4 and MXFP4 weights in LAYOUT_TILES4, on a warp's matrix instruction
- * as int4_few/kernel.cuh has it.
+/* Products over experts of few rows each, with INT4, MXFP4 and NVFP4 weights in LAYOUT_TILES4, on a warp's matrix
+ * instruction as int4_few/kernel.cuh has it.
  *
  * Blocks stay, each with a run of pieces that follow each other: up to 16 half blocks, of 32 rows of an expert's W,
  * by a tile of up to 16 rows of x, which warps beside bring to shared memory as f16 and which stays there from piece to

@@ -45,7 +45,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   (void)backend;
   if (!grouped_int4_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family grouped_int4 takes experts of INT4 and MXFP4 in tiles, on compute capability 9.0");
+                     "family grouped_int4 takes experts of INT4, MXFP4 and NVFP4 in tiles, on compute capability 9.0");
   int rows = rows_of(problem);
   if (variant->values[0] <= rows)
     return STATUS_OK;
@@ -73,6 +73,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .n = weight->weight.n,
       .tiles = weight->codes,
       .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
+      .factors = weight->factors,
       .x = call->x,
       .x_type = call->x_type,
       .x_stride = (int64_t)call->x_stride,

@@ -154,7 +154,8 @@ __device__ inline void write_row(const work &w, const tile_of_x &t, int block, i
   for (int part = 1; part < parts; part++)
     sum += *(from += w.plan.rows * pitch);
   const float bias = p.bias ? number_load_as(p.bias, t.tile.expert * p.n + n, p.bias_type) : 0.0f;
-  const float by = __shfl_sync(0xffffffffu, t.by, row);
+  const float factor = p.factors ? p.factors[t.tile.expert * p.n + n] : 1.0f;
+  const float by = factor * __shfl_sync(0xffffffffu, t.by, row);
   const int64_t to = __shfl_sync(0xffffffffu, t.to, row);
   number_store_as(static_cast<uint8_t *>(p.y) + to * p.y_stride, n, p.y_type, number_scaled(sum, unit, by, bias));
 }
@@ -163,7 +164,7 @@ __device__ inline void write_row(const work &w, const tile_of_x &t, int block, i
 template <typename Shape>
 __device__ inline void write_piece(const work &w, const tile_of_x &t, const piece &p, const float *sums, int warp,
                                    int lane) {
-  constexpr float unit = Shape::form::e2m1 ? codes4::e2m1_unit<x_type> : 1.0f;
+  constexpr float unit = int4_few::unit_of<typename Shape::form, x_type>;
   const int slot = w.plan.rows * pitch;
   if (p.parts == 1) {
     __syncwarp();

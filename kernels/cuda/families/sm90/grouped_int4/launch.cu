@@ -24,6 +24,8 @@ template <int kGroups> instance instance_by(const int4_form &form, int warps) {
 }
 
 instance instance_of(const int4_form &form, int warps) {
+  if (form.groups == INT4_GROUPS_MOST)
+    return instance_by<int4_few::form<true, INT4_GROUPS_MOST, false, true>>(warps);
   if (form.e2m1)
     return instance_by<int4_few::form<true, 4, false>>(warps);
   return form.groups == 1   ? instance_by<1>(form, warps)

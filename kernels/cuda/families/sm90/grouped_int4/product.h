@@ -1,4 +1,4 @@
-/* A product over experts with INT4 or MXFP4 weights in tiles, as grouped_int4/kernel.cuh is launched with it. */
+/* A product over experts with INT4, MXFP4 or NVFP4 weights in tiles, as grouped_int4/kernel.cuh is launched with it. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_PRODUCT_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_PRODUCT_H
 
@@ -8,7 +8,8 @@
 struct grouped_int4_product {
   int64_t n;             /* of the weight, for each expert */
   const void *tiles;     /* of all experts */
-  bool bf16_scales;      /* else f16, or MXFP4's */
+  bool bf16_scales;      /* else f16, or e2m1's */
+  const float *factors;  /* [experts, n], NVFP4's; or NULL */
   const void *x;         /* rows by route, x_stride bytes apart, zeros behind k up to whole tiles, aligned to 16 */
   enum gemm_type x_type; /* F32, F16, BF16 */
   int64_t x_stride;

@@ -20,6 +20,7 @@ struct int2_many_product {
   bool large_scales;         /* INT2: whether any scale is 2^15 or more, twice which is no f16: so all are halved, and y
                                 doubled; of those below 2^-13 odd multiples of 2^-24 lose the half of that */
   enum gemm_type scale_type; /* of int4_many's weights: F16 or BF16 */
+  const float *factors;      /* [n], of NVFP4's */
   void *sums; /* int2_many_sums_bytes of words INT2_MANY_NOTHING, aligned to 16 bytes; left as they are */
 };
 

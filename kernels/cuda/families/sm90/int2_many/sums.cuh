@@ -94,6 +94,13 @@ template <typename Shape> __device__ inline int64_t rows_begin(const place &at, 
 template <typename Shape> __device__ inline float sums_by(const int2_many_product &p) {
   return Shape::scales_w && p.large_scales ? 2.0f : 1.0f;
 }
+// The same of row n of W, which may have a factor.
+template <typename Shape> __device__ inline float sums_by(const int2_many_product &p, int64_t n) {
+  if constexpr (Shape::factors)
+    return p.factors[min(n, p.n - 1)] * Shape::unit;
+  else
+    return sums_by<Shape>(p);
+}
 
 // f32: eight columns of sums at a time through shared memory, so that whole runs of y are written.
 template <typename Shape, int kOwn, int kCount>
@@ -102,11 +109,13 @@ __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &a
   constexpr int pitch = INT2_BLOCK_ROWS + 4;
   static_assert(2 * 8 * pitch * sizeof(float) <= sizeof s.out[0], "two times eight columns");
   const int2_many_product &p = w.product;
-  const float by = sums_by<Shape>(p);
   const int thread = static_cast<int>(ptx::thread()) % 128, lane = thread % 32, column = thread / 16,
             four = thread % 16 * 4;
   const int64_t n = rows_begin<Shape>(at, group) + four;
-  float bias[4] = {};
+  float bias[4] = {}, by[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++)
+    by[j] = sums_by<Shape>(p, n + j);
   if (p.bias && n < p.n)
 #pragma unroll
     for (int j = 0; j < 4; j++)
@@ -126,8 +135,8 @@ __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &a
     if (m >= p.m || n >= p.n)
       continue;
     const float4 found = *reinterpret_cast<const float4 *>(out + column * pitch + four);
-    const float value[4] = {fmaf(found.x, by, bias[0]), fmaf(found.y, by, bias[1]), fmaf(found.z, by, bias[2]),
-                            fmaf(found.w, by, bias[3])};
+    const float value[4] = {fmaf(found.x, by[0], bias[0]), fmaf(found.y, by[1], bias[1]), fmaf(found.z, by[2], bias[2]),
+                            fmaf(found.w, by[3], bias[3])};
     number_store4(reinterpret_cast<float *>(static_cast<uint8_t *>(p.y) + m * p.y_stride), n, p.n, value);
   }
 }
@@ -160,13 +169,13 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
   const int2_many_product &p = w.product;
   const int thread = static_cast<int>(ptx::thread()) % 128, warp = thread / 32, lane = thread % 32, part = thread % 8;
   const bool f16 = p.y_type == GEMM_F16;
-  const float by = sums_by<Shape>(p);
-  const int64_t first_n = rows_begin<Shape>(at, group);
+  const int64_t first_n = rows_begin<Shape>(at, group), own_n = first_n + warp * INT2_UNIT_ROWS + lane / 4;
+  const float by[2] = {sums_by<Shape>(p, own_n), sums_by<Shape>(p, own_n + 8)};
   float bias[2] = {};
   if (p.bias)
 #pragma unroll
     for (int j = 0; j < 2; j++)
-      bias[j] = number_load_as(p.bias, min(first_n + warp * INT2_UNIT_ROWS + lane / 4 + 8 * j, p.n - 1), p.bias_type);
+      bias[j] = number_load_as(p.bias, min(own_n + 8 * j, p.n - 1), p.bias_type);
   const uint32_t out = ptx::shared_address(s.out[group]);
   const uint32_t to = out + lane % 8 * out_pitch + warp * INT2_UNIT_ROWS * 2 + lane / 8 % 2 * 16;
 #pragma unroll
@@ -178,8 +187,9 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
 #pragma unroll
     for (int t = 0; t < eights && first + t < kOwn; t++) {
       const int from = 4 * (first + t);
-      const uint32_t pairs[2] = {pair_of(fmaf(sum[from], by, bias[0]), fmaf(sum[from + 1], by, bias[0]), f16),
-                                 pair_of(fmaf(sum[from + 2], by, bias[1]), fmaf(sum[from + 3], by, bias[1]), f16)};
+      const uint32_t pairs[2] = {
+          pair_of(fmaf(sum[from], by[0], bias[0]), fmaf(sum[from + 1], by[0], bias[0]), f16),
+          pair_of(fmaf(sum[from + 2], by[1], bias[1]), fmaf(sum[from + 3], by[1], bias[1]), f16)};
       ptx::store_matrices_transposed(to + t * 8 * out_pitch, pairs);
     }
     group_sync(group);

@@ -28,7 +28,10 @@ static int word_at(const struct place *place, int q, int word) {
 int int4_tile_scale(const struct int4_form *form, int row, int group) {
   struct place place = place_of(row);
   int at = half_of(form, row) + INT4_HALF_SCALES, index = 8 * place.unit + place.g;
-  return form->e2m1 ? at + 8 * index + 4 * place.r + group : at + 4 * form->groups * index + 4 * group + 2 * place.r;
+  if (!form->e2m1)
+    return at + 4 * form->groups * index + 4 * group + 2 * place.r;
+  return form->groups == INT4_GROUPS_MOST ? at + 16 * index + 2 * group + place.r
+                                          : at + 8 * index + 4 * place.r + group;
 }
 
 int int4_tile_zero(const struct int4_form *form, int row, int group) {

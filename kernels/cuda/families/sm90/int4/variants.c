@@ -55,8 +55,8 @@ enum status int4_many_check(struct backend *backend, const struct kernel_problem
   (void)nearest;
   if (!takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4 and MXFP4, in tiles, on compute "
-                     "capability 9.0");
+                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, on "
+                     "compute capability 9.0");
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(

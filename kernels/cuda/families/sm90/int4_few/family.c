@@ -21,7 +21,7 @@ static struct variant variant_of(const struct int4_few_config *config) {
 
 static bool takes(const struct kernel_problem *problem) {
   return problem->tiled && problem->device.capability == 90 && problem->experts == 0 &&
-         (problem->format == GEMM_FORMAT_INT4 || problem->format == GEMM_FORMAT_MXFP4);
+         int4_form_keeps_x(problem->format);
 }
 
 static struct int4_form form_of(const struct kernel_problem *problem) {
@@ -70,9 +70,10 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   (void)backend;
   (void)nearest;
   if (!takes(problem))
-    return error_set(error, STATUS_UNSUPPORTED,
-                     "family int4_few takes INT4 and MXFP4 of K up to %d, without experts, on compute capability 9.0",
-                     INT4_FEW_K_MOST);
+    return error_set(
+        error, STATUS_UNSUPPORTED,
+        "family int4_few takes INT4, MXFP4 and NVFP4 of K up to %d, without experts, on compute capability 9.0",
+        INT4_FEW_K_MOST);
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(
@@ -159,6 +160,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .tiles = weight->codes,
       .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
       .large_scales = weight->large_scales,
+      .factors = weight->factors,
       .x_type = call->x_type,
       .x_stride = call->x_stride,
       .bias = call->bias,

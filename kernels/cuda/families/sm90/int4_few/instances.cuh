@@ -18,6 +18,8 @@ template <typename X, int kGroups> kernel kernel_by(const int4_form &form, int c
 }
 
 template <typename X> kernel kernel_by(const int4_form &form, int columns, bool scaled) {
+  if (form.groups == INT4_GROUPS_MOST)
+    return kernel_by<X, int4_few::form<true, INT4_GROUPS_MOST, false, true>>(columns);
   if (form.e2m1)
     return scaled ? kernel_by<X, int4_few::form<true, 4, false, std::is_same_v<X, __nv_bfloat16>>>(columns)
                   : kernel_by<X, int4_few::form<true, 4, false>>(columns);

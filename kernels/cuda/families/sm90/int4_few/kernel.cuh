@@ -10,8 +10,8 @@
 #include "../../../device/half2.cuh"
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
-#include "../int4/codes.cuh"
 #include "../int4/layout.h"
+#include "../int4/nvfp4.cuh"
 #include "config.h"
 #include "product.h"
 
@@ -30,15 +30,22 @@ struct work {
   int4_few_plan plan;
 };
 
-// What a weight is: e2m1 codes with bytes of scales, or integers with those of 16 bits; int4/form.h. scaled: numbers of
-// bf16 are multiplied by these scales, and not their sums.
+// What a weight is: e2m1 codes with bytes of scales (NVFP4: of eight groups), or integers with those of 16 bits;
+// int4/form.h. scaled: numbers of bf16 are multiplied by these scales, and not their sums.
 template <bool e2m1_, int groups_, bool zeros_, bool scaled_ = false> struct form {
   static constexpr bool e2m1 = e2m1_, zeros = zeros_, scaled = scaled_;
   static constexpr int groups = groups_; // of K in a tile
-  static constexpr int scale_bytes = e2m1 ? 128 : 64 * groups;
+  static constexpr bool nvfp4 = groups == INT4_GROUPS_MOST;
+  static constexpr int scale_bytes = (e2m1 ? 32 : 64) * groups;
   static constexpr int half_bytes = INT4_HALF_SCALES + scale_bytes + (zeros ? 32 * groups : 0);
   static constexpr int tile_bytes = 2 * half_bytes, stage_bytes = together * tile_bytes;
 };
+
+// By what sums are to be multiplied.
+template <typename Form, typename X>
+constexpr float unit_of = Form::nvfp4  ? codes4::e4m3_unit<X>
+                          : Form::e2m1 ? codes4::e2m1_unit<X>
+                                       : 1.0f;
 
 // What all of a block's threads know: that stages have come and been taken, that x has come, and that the sums of a
 // block of rows are there for those who add them up, and have been taken.
@@ -161,7 +168,8 @@ __device__ inline void split_x(const work &w, uint8_t *x, const share &mine) {
 
 // A lane's of half a tile.
 template <typename Form> struct tile_words {
-  static constexpr int scale_words = Form::e2m1 ? 2 : Form::groups, zero_words = Form::groups == 4 ? 2 : 1;
+  static constexpr int scale_words = Form::e2m1 ? Form::groups / 2 : Form::groups,
+                       zero_words = Form::groups == 4 ? 2 : 1;
   uint32_t codes[units][2][4], scales[units][scale_words], zeros[units][zero_words];
 
   static __device__ void load_words(uint32_t (&out)[1], uint32_t at) {
@@ -254,7 +262,7 @@ template <typename Form, typename X, int kEights, typename Between>
 __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], const tile_words<Form> &w, uint32_t x,
                                               uint32_t eight_bytes, bool bf16_scales, const Between &between) {
   constexpr float zeros[4] = {};
-  constexpr int pairs = 4, pairs_a_group = pairs / Form::groups; // of steps of 16
+  constexpr int pairs = 4, pairs_a_group = Form::nvfp4 ? 1 : pairs / Form::groups; // of steps of 16
   constexpr int pairs_a_sum = Form::scaled ? pairs : pairs_a_group;
   float part[units][kEights][4];
   codes4::offsets less[units];
@@ -278,13 +286,15 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
       if (pair % pairs_a_group == 0 && !Form::e2m1)
         less[u] = w.template offsets<X>(u, group);
       uint32_t scales[2];
-      if constexpr (Form::scaled)
+      if constexpr (Form::scaled && !Form::nvfp4)
         scales[0] = w.scale_of(u, 0, group), scales[1] = w.scale_of(u, 1, group);
 #pragma unroll
       for (int s = 0; s < 2; s++) {
         uint32_t a[4];
         const uint32_t word = w.codes[u][pair / 2][pair % 2 * 2 + s];
-        if constexpr (Form::scaled)
+        if constexpr (Form::nvfp4)
+          codes4::e4m3_scaled<X>(a, word, codes4::e4m3_scales<X>(w.scales[u][pair], s));
+        else if constexpr (Form::scaled)
           codes4::e2m1_scaled<X>(a, word, scales);
         else if constexpr (Form::e2m1)
           codes4::e2m1_numbers<X>(a, word);
@@ -346,7 +356,8 @@ __device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n,
     return;
 #pragma unroll
   for (int j = 0; j < 4; j++)
-    sum[j] = number_scaled(sum[j], unit, 1.0f, p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
+    sum[j] = number_scaled(sum[j], unit, p.factors ? p.factors[min(n + j, p.n - 1)] : 1.0f,
+                           p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
   uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
@@ -426,7 +437,7 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
                  x_barrier = ptx::shared_address(&b.x);
   const uint32_t parts = ring_at + w.plan.ring_bytes, part_bytes = w.plan.columns * parts_bytes,
                  sums = parts + 2 * together * part_bytes;
-  constexpr float unit = Form::e2m1 ? codes4::e2m1_unit<X> : 1.0f;
+  constexpr float unit = unit_of<Form, X>;
   if (threadIdx.x == threads)
     make_barriers(b, stages);
   __syncthreads();

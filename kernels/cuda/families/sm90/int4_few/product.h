@@ -8,11 +8,12 @@
 #include <stdint.h>
 
 struct int4_few_product {
-  int64_t m, n;      /* m: at most int4_few_rows_most */
-  const void *tiles; /* the weight */
-  bool bf16_scales;  /* else f16, or MXFP4's */
-  bool large_scales; /* as int4/scales.h says */
-  const void *x;     /* rows of K rounded up to 128, zeros behind K; aligned to 16 bytes */
+  int64_t m, n;         /* m: at most int4_few_rows_most */
+  const void *tiles;    /* the weight */
+  bool bf16_scales;     /* else f16, or e2m1's */
+  const float *factors; /* [n], NVFP4's; or NULL */
+  bool large_scales;    /* as int4/scales.h says */
+  const void *x;        /* rows of K rounded up to 128, zeros behind K; aligned to 16 bytes */
   enum gemm_type x_type;
   uint64_t x_stride; /* bytes, a multiple of 16 */
   const void *bias;  /* [n], or NULL */

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "../../../device/wgmma_between.cuh"
-#include "../int4/codes.cuh"
+#include "../int4/nvfp4.cuh"
 #include "shape.cuh"
 
 namespace int4_many {
@@ -99,6 +99,21 @@ template <typename X> struct codes<X, weight_of<true, 4, false>> {
       return __uint_as_float(max(byte(row, group) << 23, 0x00400000u)) * codes4::e2m1_unit<X>;
     };
     return make_float2(number(0), number(1));
+  }
+};
+
+// ---- NVFP4: a group is a step of 16
+
+template <typename X> struct codes<X, weight_of<true, INT4_GROUPS_MOST, false>> {
+  uint32_t at, two[1]; // two: groups, of both rows
+
+  __device__ codes(const place_of<weight_of<true, INT4_GROUPS_MOST, false>> &place, uint32_t more)
+      : at(place.scales + more) {}
+  // Numbers times their scales, of one step after the other: wide tiles have no registers for all scales.
+  __device__ void scaled(uint32_t (&out)[4], uint32_t word, int group) {
+    if (group % 2 == 0)
+      load<4>(two, at + 2 * group);
+    codes4::e4m3_scaled<X>(out, word, codes4::e4m3_scales<X>(two[0], group % 2));
   }
 };
 

@@ -1,4 +1,4 @@
-/* Products with INT4 and MXFP4 weights in LAYOUT_TILES4 of f16 and bf16 rows, and with INT4A8 weights in
+/* Products with INT4, MXFP4 and NVFP4 weights in LAYOUT_TILES4 of f16 and bf16 rows, and with INT4A8 weights in
  * LAYOUT_TILES4A8 of rows of INT8, for Hopper: W from registers, x from shared memory, on the warpgroup's matrix
  * instruction. How y is cut into tiles and these are shared out is int2_many/config.h's; a tile is 256 rows of W by
  * 16 (not INT8), 32, 64 or 128 of x (192 by 128 where sums leave the matrix instruction to be scaled), a unit 128 of K
@@ -26,13 +26,13 @@ enum int4_many_kind {
   INT4_MANY_KINDS,
 };
 
-/* groups: that have a scale in 128 of K. f16 holds scaled numbers well enough for y of 16 bits, and both types MXFP4's,
- * whose scales are powers of two. */
+/* groups: that have a scale in 128 of K. f16 holds scaled numbers well enough for y of 16 bits, and both types those of
+ * e2m1, whose scales have four bits at most. */
 static inline enum int4_many_kind int4_many_kind_of(enum gemm_format format, enum gemm_type x_type,
                                                     enum gemm_type y_type, int groups) {
   if (format == GEMM_FORMAT_INT4A8)
     return groups > 1 ? INT4_MANY_INT8_FINE : INT4_MANY_INT8;
-  if (format == GEMM_FORMAT_MXFP4)
+  if (format == GEMM_FORMAT_MXFP4 || format == GEMM_FORMAT_NVFP4)
     return INT4_MANY_SCALED;
   return x_type != GEMM_F16 ? INT4_MANY_SUMS : y_type == GEMM_F32 ? INT4_MANY_EXACT : INT4_MANY_SCALED;
 }

@@ -28,6 +28,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .y_type = call->y_type,
       .y_stride = call->y_stride,
       .scale_type = gemm_scale_type(weight),
+      .factors = call->weight->factors,
       .sums = call->int2_sums,
   };
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;

@@ -58,7 +58,7 @@ __device__ inline void multiply_scaled(const work &w, shared<Shape> &s, uint32_t
     uint32_t words[2][4];
     load<16>(words[0], place.codes + more);
     load<16>(words[1], place.codes + INT4_UNIT_BYTES + more);
-    const codes<X, Weight> tile(place, more);
+    codes<X, Weight> tile(place, more);
     const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage]));
     uint32_t scale[2];
 #pragma unroll
@@ -67,14 +67,19 @@ __device__ inline void multiply_scaled(const work &w, shared<Shape> &s, uint32_t
 #pragma unroll
       for (int i = 0; i < batch; i++) {
         const int step = b * batch + i, of = step * Weight::groups / 8;
-        if (step % (8 / Weight::groups) == 0)
-          scale[0] = tile.scale_of(0, of, bf16), scale[1] = tile.scale_of(1, of, bf16);
         uint32_t(&out)[4] = a[b % 2][i];
-        keep(out);
-        tile.unpack(out, words[step / 4][step % 4], of);
+        if constexpr (Weight::factors) {
+          keep(out);
+          tile.scaled(out, words[step / 4][step % 4], of);
+        } else {
+          if (step % (8 / Weight::groups) == 0)
+            scale[0] = tile.scale_of(0, of, bf16), scale[1] = tile.scale_of(1, of, bf16);
+          keep(out);
+          tile.unpack(out, words[step / 4][step % 4], of);
 #pragma unroll
-        for (int r = 0; r < 4; r++)
-          out[r] = codes4::times(out[r], scale[r % 2], X());
+          for (int r = 0; r < 4; r++)
+            out[r] = codes4::times(out[r], scale[r % 2], X());
+        }
       }
       begin<Shape>(sum, a[b % 2], x, b * batch, true);
       if (b == 1 && before >= 0)

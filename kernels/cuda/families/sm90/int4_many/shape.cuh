@@ -4,25 +4,28 @@
 
 #include "../int2_many/share.cuh"
 #include "../int4/layout.h"
+#include "../int4/nvfp4.cuh"
 #include "config.h"
 
 #include <cuda_bf16.h>
 
 namespace int4_many {
 
-// A weight's tiles (int4/layout.h): MXFP4 or else INT4, or where x is INT8 INT4A8; groups of K with a scale in 128, and
-// whether they have zero points.
+// A weight's tiles (int4/layout.h): MXFP4 or NVFP4 (8 groups), or else INT4, or where x is INT8 INT4A8; groups of K
+// with a scale in 128, and whether they have zero points.
 template <bool kMx, int kGroups, bool kZeros> struct weight_of {
-  static constexpr bool mx = kMx, zeros = kZeros;
+  static constexpr bool mx = kMx, zeros = kZeros, factors = kGroups == INT4_GROUPS_MOST;
   static constexpr int groups = kGroups;
-  static constexpr uint32_t half_bytes = INT4_HALF_SCALES + (kMx ? 128 : 64 * kGroups) + (kZeros ? 32 * kGroups : 0);
-  static_assert(!kMx || (kGroups == 4 && !kZeros));
+  static constexpr uint32_t half_bytes = INT4_HALF_SCALES + (kMx ? 32 : 64) * kGroups + (kZeros ? 32 * kGroups : 0);
+  static_assert(kMx ? !kZeros && (kGroups == 4 || factors) : kGroups <= 4);
 };
 
 template <typename X, int kEights, typename Weight, int4_many_kind kKind> struct shape {
   using number = X;
   using weight = Weight;
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = false;
+  static constexpr bool factors = Weight::factors;
+  static constexpr float unit = !factors ? 1.0f : f16 ? codes4::e4m3_unit<__half> : codes4::e4m3_unit<__nv_bfloat16>;
   static constexpr int eights = kEights, columns = 8 * kEights;
   // Beside few columns scaling sums takes no more instructions than scaling numbers, of which it is exact.
   static constexpr bool scales_w =
@@ -53,7 +56,7 @@ template <typename Weight> struct place_of {
   __device__ place_of(uint32_t tile, uint32_t thread) {
     const uint32_t half = tile + thread / 64 * Weight::half_bytes, unit = thread / 32 % 2, lane = thread % 32;
     codes = half + unit * 2 * INT4_UNIT_BYTES + lane * 16;
-    scales = half + INT4_HALF_SCALES + (unit * 8 + lane / 4) * (Weight::mx ? 8 : 4 * Weight::groups);
+    scales = half + INT4_HALF_SCALES + (unit * 8 + lane / 4) * (Weight::mx ? 2 : 4) * Weight::groups;
     zeros = half + INT4_HALF_SCALES + 64 * Weight::groups + (unit * 8 + lane / 4) * 2 * Weight::groups;
   }
 };

@@ -173,6 +173,10 @@ static void test_four_bits(void **state) {
       {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 1, "int4_few"},
       {{.n = 5000, .k = 4000, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS}, GEMM_BF16, 4, "int4_few"},
       {{.n = 4096, .k = 4096, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, GEMM_BF16, 8, "int4_few"},
+      {{.n = 4096, .k = 4096, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
+       GEMM_BF16,
+       8,
+       "int4_few"},
       {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32}, GEMM_F32, 500, "int4_few"},
       {{.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP}, GEMM_F16, 128, "int4_many"},
       {{.n = 64, .k = INT4_FEW_K_MOST + 1, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
@@ -188,6 +192,10 @@ static void test_four_bits(void **state) {
     assert_true(select_offers(&problem, offers) > 0);
     assert_string_equal(offers[0].variant.family->name, cases[i].family);
     problem.device.capability = 89;
+    problem.device.shared_most = 99 << 10;
+    problem.tiled = true;
+    assert_true(select_offers(&problem, offers) > 0);
+    assert_string_equal(offers[0].variant.family->name, "sm80_int4");
     problem.tiled = false;
     assert_true(select_offers(&problem, offers) > 0);
     assert_string_equal(offers[0].variant.family->name, "plain");
@@ -267,10 +275,12 @@ static void test_other_weights(void **state) {
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",        "tile",         "cublaslt",          "hopper",       "few",
-                                      "many",         "fp8_many",     "int2_few",          "int2_many",    "int2a8",
-                                      "int4_few",     "int4_many",    "sm80_int2",         "sm80_rows",    "grouped",
-                                      "grouped_many", "grouped_int2", "grouped_int2_many", "grouped_int4", "pairs"};
+  static const char *const names[] = {"plain",        "tile",         "cublaslt",          "hopper",
+                                      "few",          "many",         "fp8_many",          "int2_few",
+                                      "int2_many",    "int2a8",       "int4_few",          "int4_many",
+                                      "sm80_int2",    "sm80_int4",    "sm80_rows",         "grouped",
+                                      "grouped_many", "grouped_int2", "grouped_int2_many", "grouped_int4",
+                                      "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {

@@ -1,0 +1,26 @@
+/* Launcher of sm80/int4/kernel.cuh. */
+#ifndef KERNELS_CUDA_FAMILIES_SM80_INT4_LAUNCH_H
+#define KERNELS_CUDA_FAMILIES_SM80_INT4_LAUNCH_H
+
+#include "config.h"
+#include "product.h"
+
+#include <driver_types.h>
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Queues the product. `dependent`: it may be started before the kernel ahead in the stream has ended; never on devices
+ * older than 9.0, nor is `early`, by which the kernel that adds parts is started so. */
+cudaError_t sm80_int4_launch(cudaStream_t stream, enum gemm_format format, const struct sm80_int4_plan *plan,
+                             const struct sm80_int4_product *product, bool dependent, bool early);
+
+/* One kernel of the file, which leads to the others. */
+const void *kernel_of_sm80_int4(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
