@@ -33,7 +33,6 @@ template <bool kRoutes> kernel kernel_of(const gather_pass &p) {
 } // namespace
 
 extern "C" cudaError_t launch_gather(cudaStream_t stream, const struct gather_pass *pass) {
-  const int64_t rows = pass->x_pairs ? pass->pairs : pass->pairs / pass->top;
   const bool at_once = pass->pairs <= GATHER_AT_ONCE;
   launch_shape shape;
   shape.block = dim3(experts::threads);
@@ -46,7 +45,7 @@ extern "C" cudaError_t launch_gather(cudaStream_t stream, const struct gather_pa
       return result;
   }
   shape.block = dim3(at_once ? experts::row_threads<true> : experts::row_threads<false>);
-  shape.grid = dim3(static_cast<unsigned>(rows + (at_once ? 1 : 0)));
+  shape.grid = dim3(static_cast<unsigned>(pass->pairs / experts::pairs_of_block(*pass) + (at_once ? 1 : 0)));
   return launch_kernel(stream, shape, at_once ? kernel_of<true>(*pass) : kernel_of<false>(*pass), *pass);
 }
 

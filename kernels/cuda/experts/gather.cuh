@@ -148,15 +148,22 @@ template <bool kRoutes> __device__ inline bool find_places(const gather_pass &p,
   return !tiles;
 }
 
-// A row of x, or of a pair, a block.
+// Pairs of a block: those of a row of x. Where there are few each has a block of its own, for one takes longer to write
+// a row eight times than eight take to write it once.
+__host__ __device__ inline int pairs_of_block(const gather_pass &p) {
+  constexpr int few = 128;
+  return p.x_pairs || p.pairs <= few ? 1 : p.top;
+}
+
 template <typename X, gather_to kTo, bool kRoutes>
 __global__ void __launch_bounds__(row_threads<kRoutes>, row_blocks<kRoutes, kTo>)
     gather(const __grid_constant__ gather_pass p) {
   __shared__ counted s;
   quantize_wait_for_x();
   quantize_let_reader_start();
-  const int count = p.x_pairs ? 1 : p.top;
-  const int64_t row = blockIdx.x, begin = row * count;
+  const int count = pairs_of_block(p);
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * count;
+  const int64_t row = kRoutes && !p.x_pairs && count == 1 ? begin / p.top : blockIdx.x;
   const X *const from = row_of_x<X>(p, row);
   if constexpr (kTo == GATHER_AS_IT_IS) {
     if (!find_places<kRoutes>(p, begin, count, s))

@@ -62,11 +62,8 @@ __device__ inline void count_ids(const gather_pass &p, int64_t begin, counted &s
     s.warps[1][warp] = tile + tiles;
   }
   __syncthreads();
-  int rows_before = 0, tiles_before = 0;
-  for (int w = 0; w < warp; w++) {
-    rows_before += s.warps[0][w];
-    tiles_before += s.warps[1][w];
-  }
+  const int rows_before = __reduce_add_sync(0xffffffffu, lane < warp ? s.warps[0][lane] : 0);
+  const int tiles_before = __reduce_add_sync(0xffffffffu, lane < warp ? s.warps[1][lane] : 0);
   s.first[thread] = rows_before + row;
   s.first_tile[thread] = tiles_before + tile;
   __syncthreads();
