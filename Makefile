@@ -46,7 +46,7 @@ CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 NVCC_HELP := $(shell $(NVCC) --help)
 # NVCC_FAST=1, where nobody runs what is built on a GPU: device code in a quarter of the time, and slow
 NVCC_OPTIMIZE := $(if $(NVCC_FAST),$(if $(findstring fast-compile,$(NVCC_HELP)),-Ofc=max,-Xptxas -O1),-Xptxas -warn-spills,-Werror)
-NVCC_FLAGS := -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. $(NVCC_OPTIMIZE)
+NVCC_FLAGS = -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. $(NVCC_OPTIMIZE)
 # Device code is a seventh of its size in objects; drivers read it since those of CUDA 12.4. NVCC_COMPRESS= leaves it out.
 NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(NVCC_HELP)),--compress-mode=size)
 # For what is newer than this toolkit the last is compiled by the driver, there.
@@ -58,6 +58,11 @@ $(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -
   $(if $(NVCC_FAST),,-gencode arch=compute_89,code=sm_89) -gencode arch=compute_90,code=[sm_90,compute_90]
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
+ifneq ($(and $(NVCC_FAST),$(findstring fdevice-syntax-only,$(NVCC_HELP))),)
+# of the kernels that one template makes for several types those of one are compiled to the end
+$(patsubst %,build/obj/%.o,$(wildcard kernels/cuda/families/*/*/instances_bf16*.cu kernels/cuda/families/*/*/instances_*_*.cu)): \
+  NVCC_OPTIMIZE := -fdevice-syntax-only
+endif
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
 
@@ -175,15 +180,18 @@ $(BUILD)/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkerne
 	$(call say,LINK)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(CLIENT_LIBS) $(CUDA_LIBS)
 
-# Sanitizers make the unrolled kernels so large that -O3 takes minutes. Sums in registers are arrays to them, and looked
-# at with each step: where such a tile reads and writes memory the address sanitizer sees without that.
+# Where sanitizers look at tiles these are loops (kernels/cpu/micro/micro_tile.h), and their sums in registers are arrays:
+# where a tile reads and writes memory the address sanitizer sees, and nobody looks at these. Each place that the other
+# looks at is a record to be relocated as a program starts: of tiles there would be 300,000. Tests compute little
+# themselves.
 KERNEL_OPTIMIZATION ?= $(if $(SANITIZE),-O1,-O3)
-TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=object-size$(comma)bounds$(comma)null$(comma)alignment)
+TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=undefined) $(if $(findstring address,$(SANITIZE)),--param asan-stack=0)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
 unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION)) \
-  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS))
+  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS)) \
+  $(if $(SANITIZE),$(if $(filter tests/unit/% tests/end_to_end/%,$(1)),-O0))
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)

@@ -122,22 +122,42 @@ class TorchGrouped(Peer):
         )
 
 
-class Humming(Peer):
-    """Its grouped product of sorted rows, with a scale a row, or bf16 rows with INT2 weights in groups of 128."""
+HUMMING = {  # of weights, and whether x is quantized to the same
+    "fp8": ({"dtype": "float8e4m3"}, True),
+    "int8": ({"dtype": "int8"}, True),
+    "int4": ({"dtype": "int4", "group_size": 128}, False),
+    "mxfp4": ({"dtype": "float4e2m1", "group_size": 32, "scale_dtype": "float8e8m0"}, False),
+    "int2": ({"dtype": "int2", "group_size": 128}, False),
+}
+GROUPED = {"gemm_type": "grouped_contiguous"}
 
-    def __init__(self, shape, format: str):
+
+class Humming(Peer):
+    """Its grouped product of sorted rows, with a scale a row, or bf16 rows with weights of fewer bits in groups. N is
+    padded to 128, without which it has no configuration. Its kernels of all M are compiled at once."""
+
+    def __init__(self, shape, format: str, rows, top: int):
+        from humming.kernel.humming import HummingKernel
         from humming.layer import HummingLayer
+        from humming.tune import get_heuristics_config
 
         self.name = f"humming-{format}"
         self.experts, n, self.k = shape
-        kind = {"fp8": "float8e4m3", "int8": "int8", "int2": "int2"}[format]
-        weight = {"dtype": kind, "group_size": 128} if format == "int2" else {"dtype": kind}
+        weight, quantizes = HUMMING[format]
         self.layer = HummingLayer(
-            shape_n=n, shape_k=self.k, weight_config=weight, input_config=None if format == "int2" else {"dtype": kind},
-            num_experts=self.experts, torch_dtype=torch.bfloat16,
+            shape_n=n, shape_k=self.k, weight_config=weight, num_experts=self.experts, torch_dtype=torch.bfloat16,
+            input_config={"dtype": weight["dtype"]} if quantizes else None, pad_n_to_multiple=1 if n % 128 == 0 else 128,
         ).cuda()  # fmt: skip
         self.layer.load_from_unquantized(torch.randn(shape, device="cuda", dtype=torch.bfloat16))
         self.layer.transform()
+        ends = [0] + [m * top for m in sorted(rows)]
+        config = self.layer.humming_config
+        tuning = [
+            [begin, end, get_heuristics_config(config, shape_m=end, device=torch.device("cuda"), **GROUPED)]
+            for begin, end in zip(ends, ends[1:])
+        ]
+        self.tuning = json.dumps(tuning)
+        HummingKernel.prepare_kernels(config.to_str(), json.dumps(GROUPED), self.tuning, self.layer.weight.device)
 
     def quantize(self, x):
         from humming.forward import may_quant_input
@@ -149,7 +169,7 @@ class Humming(Peer):
 
     def multiply(self, codes, scale, ends):
         return self.layer(
-            codes, input_scale=scale, expert_layout=ends, compute_config={"gemm_type": "grouped_contiguous"}
+            codes, input_scale=scale, expert_layout=ends, compute_config=GROUPED, tuning_config=self.tuning
         )
 
 
@@ -168,9 +188,8 @@ def measured(make, rows, top: int):
         torch.cuda.empty_cache()
 
 
-def alike(peer: str, format: str) -> bool:
-    """Whether it has as many bits."""
-    return ("int2" in peer) == (format == "int2")
+def bits(name: str) -> int:
+    return 2 if "int2" in name else 4 if "int4" in name or "fp4" in name else 8
 
 
 def main() -> None:
@@ -180,7 +199,7 @@ def main() -> None:
     parser.add_argument("--m", default="1,4,16,64,256")
     parser.add_argument("--top", type=int, default=8)
     parser.add_argument("--formats", default="fp8,int8,int2")
-    parser.add_argument("--humming", default="", help="formats of its: fp8, int8, int2")
+    parser.add_argument("--humming", default="", help=f"formats of its: {', '.join(HUMMING)}")
     options = parser.parse_args()
     rows = [int(m) for m in options.m.split(",")]
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
@@ -188,12 +207,12 @@ def main() -> None:
     for text in options.shapes.split(","):
         shape = tuple(map(int, text.split("x")))
         makes = [lambda: TorchGrouped(shape)]
-        makes += [lambda format=format: Humming(shape, format) for format in options.humming.split(",") if format]
+        makes += [lambda format=format: Humming(shape, format, rows, options.top) for format in options.humming.split(",") if format]
         peers = {name: times for make in makes for name, times in measured(make, rows, options.top).items()}
         for format in options.formats.split(","):
             for m, line in ours(options.bench, format, shape, rows, options.top).items():
                 us = line["us"]
-                theirs = {name: times[m] for name, times in peers.items() if alike(name, format)}
+                theirs = {name: times[m] for name, times in peers.items() if bits(name) == bits(format)}
                 for name, time in theirs.items():
                     ratios.setdefault((format, m, name), []).append(time / us)
                 others = "".join(f"  {name} {time:.1f} ({time / us:.2f} of ours)" for name, time in theirs.items())

@@ -13,7 +13,11 @@
 #include "micro.h"
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNROLL /* what they look at in each step would be unrolled, too, and compiled for minutes */
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 #ifndef FEW_VECTORS
 #define FEW_VECTORS VECTORS
 #endif

@@ -282,7 +282,7 @@ static void test_layout_chosen(void **state) {
   assert_int_equal(layout.k, 512);
   int4.experts = 2;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
-  int4.n = 96, int4.format = GEMM_FORMAT_INT4; /* whole half blocks of each expert */
+  int4.n = 128, int4.format = GEMM_FORMAT_INT4; /* whole blocks of each expert */
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_TILES4);
   assert_int_equal(layout_choose(&int4, 89, true), LAYOUT_CODES4);
   int4.n = 100;

@@ -7,7 +7,11 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS_OF_X = 64 /* up to which hopper/config.h's kernel is faster */, GROUP = 16, GROUP_MOST = 64 };
+enum {
+  ROWS_OF_X = 64, /* up to which hopper/config.h's kernel is faster */
+  GROUP = 12,     /* with as many tiles of W a wave of blocks reads about the least */
+  GROUP_MOST = 64
+};
 
 static int64_t quotient_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;

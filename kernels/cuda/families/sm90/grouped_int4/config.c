@@ -20,11 +20,10 @@ bool grouped_int4_plan_for(const struct int4_form *form, int rows, bool splits, 
   if (rows < 1 || plan.columns > GROUPED_INT4_COLUMNS || k > K_MOST)
     return false;
   plan.warps = plan.columns <= GROUPED_INT4_NARROW ? 16 : 8;
-  int stage_bytes = plan.warps * form->half_bytes;
+  int together = plan.warps / 2, stage_bytes = plan.warps * form->half_bytes;
   plan.x_pitch = plan.tiles * GEMM_GROUP * 2 + GROUPED_INT4_X_PAD;
   plan.x_bytes = (int)gemm_round_up((uint64_t)plan.columns * (uint64_t)plan.x_pitch, 128);
-  /* of two pieces, each warp's, [rows][36] f32 */
-  plan.sums_bytes = 2 * plan.warps * rows * (INT4_HALF_ROWS + 4) * (int)sizeof(float);
+  plan.sums_bytes = 2 * together * rows * GROUPED_INT4_SUMS_PITCH * (int)sizeof(float); /* of two blocks of rows */
   plan.stages = (SHARED_MOST - FIXED - plan.x_bytes - plan.sums_bytes) / stage_bytes;
   plan.stages = plan.stages < GROUPED_INT4_STAGES_MOST ? plan.stages : GROUPED_INT4_STAGES_MOST;
   plan.shared_bytes = FIXED + plan.x_bytes + plan.sums_bytes + plan.stages * stage_bytes;
@@ -42,7 +41,7 @@ int grouped_int4_rows(const struct int4_form *form, bool splits, int64_t k) {
 
 bool grouped_int4_fits(int64_t n, int64_t k) {
   const struct int4_form largest = int4_form_of(GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS);
-  return n % INT4_HALF_ROWS == 0 && grouped_int4_rows(&largest, true, k) > 0;
+  return n % INT4_BLOCK_ROWS == 0 && grouped_int4_rows(&largest, true, k) > 0;
 }
 
 bool grouped_int4_takes(const struct kernel_problem *problem) {

@@ -1,9 +1,10 @@
 /* Products over experts of few rows each, with INT4, MXFP4 and NVFP4 weights in LAYOUT_TILES4, on a warp's matrix
  * instruction as int4_few/kernel.cuh has it.
  *
- * Blocks stay, each with a run of pieces that follow each other: up to 16 half blocks, of 32 rows of an expert's W,
- * by a tile of up to 16 rows of x, which warps beside bring to shared memory as f16 and which stays there from piece to
- * piece. Each of a piece's half blocks has as many of the warps, which share its K; sums are added in one order. */
+ * Blocks stay, each with a run of blocks of 64 rows of W by tiles of up to 16 rows of x, which warps beside bring to
+ * shared memory as f16 and which stay there from block to block. A stage of W is tiles that follow each other in
+ * memory, of one block of rows or of the next; each warp takes half a tile of it. One more warp adds up what is of each
+ * block. */
 #ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
 #define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
 
@@ -22,6 +23,7 @@ enum {
   GROUPED_INT4_NARROW = 8,   /* columns up to which twice as many warps multiply */
   GROUPED_INT4_STAGES_LEAST = 3,
   GROUPED_INT4_STAGES_MOST = 8,
+  GROUPED_INT4_SUMS_PITCH = INT4_BLOCK_ROWS + 4, /* f32: of a row of x by a block of rows of W */
   GROUPED_INT4_X_PAD = 16, /* bytes between columns, so that eight of them lie in different banks */
 };
 

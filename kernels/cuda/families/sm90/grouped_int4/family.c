@@ -73,6 +73,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .n = weight->weight.n,
       .tiles = weight->codes,
       .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
+      .large_scales = weight->large_scales,
       .factors = weight->factors,
       .x = call->x,
       .x_type = call->x_type,

@@ -6,49 +6,39 @@
 
 namespace grouped_int4 {
 
-// x is f16 in shared memory, whatever it comes as: 4-bit codes become that in the fewest instructions.
-using x_type = __half;
+// ---- copies of W, a stage of tiles that follow each other in one piece, or of twice as many halves of tiles
 
-// ---- copies of W, by a lane of each of some warps, for every so many-th of those that multiply
-
-template <typename Shape> __device__ inline void supply_w(const work &w, const places &to, int copier) {
-  constexpr int each = Shape::warps / copiers;
+template <typename Shape> __device__ inline void supply_w(const work &w, const places &to, int lane) {
   using form = typename Shape::form;
   cursor at(w.plan.stages);
-  const int tiles = w.plan.tiles;
   ptx::wait_for_previous_grid();
+  const uint4 early = early_tile(w, lane);
+  run list(w);
+  experts_tile tile = list.first(w, early);
+  if (lane > 0)
+    return;
 #pragma unroll 1
-  for (run list(w); list.left > 0;) {
-    const piece p = list.now();
-    const experts_tile tile = w.product.route.tiles[list.tile];
+  while (list.left > 0) {
+    const int here = list.here(), each = here == 1 ? Shape::warps : Shape::together;
     const uint64_t policy = tile.alone ? ptx::policy_evict_first() : ptx::policy_evict_normal();
-    const uint8_t *from[each]; // of a warp's first half tile
-    int first[each];           // of K
-#pragma unroll
-    for (int i = 0; i < each; i++) {
-      const int warp = copiers * i + copier, block = warp / p.parts;
-      const int64_t half = static_cast<int64_t>(tile.expert) * w.row_blocks + p.first + block;
-      first[i] = block < p.blocks ? warp % p.parts : tiles;
-      from[i] = static_cast<const uint8_t *>(w.product.tiles) + half / 2 * tiles * form::tile_bytes +
-                half % 2 * form::half_bytes;
-    }
+    const int64_t half = static_cast<int64_t>(tile.expert) * w.halves + list.half;
+    const uint8_t *from = static_cast<const uint8_t *>(w.product.tiles) + half / 2 * w.plan.tiles * form::tile_bytes +
+                          half % 2 * form::half_bytes;
 #pragma unroll 1
-    for (int group = 0; group < tiles; group += p.parts, at.advance()) {
+    for (int left = max(here / 2, 1) * w.plan.tiles; left > 0; left -= each, at.advance()) {
+      const int count = min(left, each);
       const uint32_t full = to.full(at.stage), stage = to.ring + at.stage * Shape::stage_bytes;
-      int wanted = 0;
-#pragma unroll
-      for (int i = 0; i < each; i++)
-        wanted += group + first[i] < tiles;
       ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
-      ptx::barrier_expect(full, wanted * form::half_bytes);
-#pragma unroll
-      for (int i = 0; i < each; i++)
-        if (group + first[i] < tiles)
-          ptx::copy_bulk(stage + (copiers * i + copier) * form::half_bytes,
-                         from[i] + static_cast<int64_t>(group + first[i]) * form::tile_bytes, form::half_bytes, full,
-                         policy);
+      ptx::barrier_expect(full, count * (here == 1 ? form::half_bytes : form::tile_bytes));
+      if (here > 1)
+        ptx::copy_bulk(stage, from, count * form::tile_bytes, full, policy);
+      else
+        for (int i = 0; i < count; i++)
+          ptx::copy_bulk(stage + i * form::half_bytes, from + i * form::tile_bytes, form::half_bytes, full, policy);
+      from += count * form::tile_bytes;
     }
-    list.skip(p.blocks);
+    if (list.next())
+      tile = w.product.route.tiles[list.tile];
   }
   // An empty stage behind the last, so that nobody has to know which is the last.
   ptx::barrier_wait(to.empty(at.stage), at.phase ^ 1);
@@ -66,7 +56,7 @@ template <typename Shape> struct warp_state {
   __device__ explicit warp_state(int stages) : at(stages) {}
   __device__ void take(words &out, const places &from, int warp, int lane) const {
     ptx::barrier_wait(from.full(at.stage), at.phase);
-    out.load(from.ring + at.stage * Shape::stage_bytes + warp * Shape::half_bytes, lane);
+    out.load(from.ring + at.stage * Shape::stage_bytes + warp * Shape::form::half_bytes, lane);
   }
 };
 
@@ -79,20 +69,20 @@ struct tile_of_x {
 
   __device__ explicit tile_of_x(const work &w) : place(w, -1, 0) {}
   // The next one, once it has come.
-  __device__ void take(const work &w, const places &from, int which, int lane) {
+  template <typename X> __device__ void take(const work &w, const places &from, int which, int lane) {
     const grouped_int4_product &p = w.product;
     tile = p.route.tiles[which];
     place = x_place(w, place.number + 1, tile.rows);
     const int row = min(lane, tile.rows - 1), sorted = tile.first + row;
     to = p.y_sorted ? sorted : p.route.pair[sorted];
     ptx::barrier_wait(from.x_full(place.turn()), place.phase());
-    by = p.x_type == GEMM_F16 ? 1.0f : __uint_as_float(ptx::load_shared(from.multipliers + 4 * (place.row + row)));
+    by = p.x_type == type_of<X> ? 1.0f : __uint_as_float(ptx::load_shared(from.multipliers + 4 * (place.row + row)));
   }
 };
 
-// A warp's of a half block of rows, for others to add up; splits: of which each row of x has two columns.
+// A warp's of half a block of rows, for others to add up; from zero again. splits: each row of x has two columns.
 template <int kEights>
-__device__ inline void leave_sums(const float (&sum)[int4_few::units][kEights][4], float *to, int rows, bool splits,
+__device__ inline void leave_sums(float (&sum)[int4_few::units][kEights][4], float *to, int rows, bool splits,
                                   int lane) {
 #pragma unroll
   for (int e = 0; e < kEights; e++) {
@@ -100,7 +90,7 @@ __device__ inline void leave_sums(const float (&sum)[int4_few::units][kEights][4
     float *const at = to + row * pitch + lane / 4;
 #pragma unroll
     for (int u = 0; u < int4_few::units; u++) {
-      const float *const d = sum[u][e];
+      float *const d = sum[u][e];
       if (row < rows) {
         at[16 * u] = splits ? d[0] + d[1] : d[0];
         at[16 * u + 8] = splits ? d[2] + d[3] : d[2];
@@ -109,107 +99,158 @@ __device__ inline void leave_sums(const float (&sum)[int4_few::units][kEights][4
         at[16 * u + pitch] = d[1];
         at[16 * u + pitch + 8] = d[3];
       }
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        d[i] = 0.0f;
     }
   }
 }
 
-// The half tiles of a piece that are this warp's: of its half block of rows every so many-th, one a stage. x: a lane's
-// row of the first eight. Its sums go to `slot`.
+// A warp's share of a tile of x by a piece of so many halves of blocks of rows: of the tiles of W, which follow each
+// other, half of every so many-th, one a stage. What is of a block of rows is left for adders behind the last of them.
+// x: a lane's row of the first eight; number: of blocks of rows so far.
 template <typename Shape, int kEights>
-__device__ inline void multiply_piece(const work &w, warp_state<Shape> &s, const places &from, uint32_t x,
-                                      const tile_of_x &t, const piece &p, bool splits, float *slot, int warp,
+__device__ inline void multiply_piece(const work &w, warp_state<Shape> &s, const places &at, uint32_t x,
+                                      const tile_of_x &t, int halves, bool splits, float *sums, int &number, int warp,
                                       int lane) {
-  const int tiles = w.plan.tiles;
-  const bool mine = warp / p.parts < p.blocks;
+  const int tiles = w.plan.tiles, slot = w.plan.rows * pitch;
+  float *const mine = sums + warp / 2 * slot + warp % 2 * INT4_HALF_ROWS;
   float sum[int4_few::units][kEights][4] = {};
+  const int each = halves == 1 ? Shape::warps : Shape::together;
+  int blocks = max(halves / 2, 1), left = (blocks * tiles + each - 1) / each; // stages
+  int k = halves == 1 ? warp : warp / 2;                                      // tile of K
 #pragma unroll 1
-  for (int group = warp % p.parts, first = 0; first < tiles; group += p.parts, first += p.parts) {
+  while (true) {
+    while (k >= tiles && blocks > 0) {
+      const int turn = number % 2;
+      if (number >= 2)
+        ptx::barrier_wait(at.added(turn), (number / 2 - 1) % 2);
+      leave_sums<kEights>(sum, mine + turn * (Shape::together * slot), t.tile.rows, splits, lane);
+      __syncwarp();
+      if (lane == 0)
+        ptx::barrier_arrive(at.summed(turn));
+      k -= tiles, blocks--, number++;
+    }
+    if (left-- == 0)
+      return;
     typename warp_state<Shape>::words next;
     __syncwarp();
     if (lane == 0)
-      ptx::barrier_arrive(from.empty(s.at.stage));
+      ptx::barrier_arrive(at.empty(s.at.stage));
     s.at.advance();
-    if (mine && group < tiles)
-      int4_few::multiply_tile<typename Shape::form, x_type, kEights>(sum, s.now, x + group * (GEMM_GROUP * 2),
-                                                                     8 * w.plan.x_pitch, w.product.bf16_scales,
-                                                                     [&] { s.take(next, from, warp, lane); });
+    if (blocks > 0)
+      int4_few::multiply_tile<typename Shape::form, typename Shape::x_type, kEights>(
+          sum, s.now, x + k * (GEMM_GROUP * 2), 8 * w.plan.x_pitch, w.product.bf16_scales,
+          [&] { s.take(next, at, warp, lane); });
     else
-      s.take(next, from, warp, lane);
+      s.take(next, at, warp, lane);
     s.now = next;
+    k += each;
   }
-  if (mine)
-    leave_sums<kEights>(sum, slot, t.tile.rows, splits, lane);
 }
 
-// ---- sums to y
-
-// Row `row` of y of half a block of rows, of which `from` and others behind it, each warp's, have sums.
-__device__ inline void write_row(const work &w, const tile_of_x &t, int block, int row, const float *from, int parts,
-                                 float unit, int lane) {
-  const grouped_int4_product &p = w.product;
-  const int64_t n = static_cast<int64_t>(block) * INT4_HALF_ROWS + lane;
-  from += row * pitch + lane;
-  float sum = *from;
-#pragma unroll 1
-  for (int part = 1; part < parts; part++)
-    sum += *(from += w.plan.rows * pitch);
-  const float bias = p.bias ? number_load_as(p.bias, t.tile.expert * p.n + n, p.bias_type) : 0.0f;
-  const float factor = p.factors ? p.factors[t.tile.expert * p.n + n] : 1.0f;
-  const float by = factor * __shfl_sync(0xffffffffu, t.by, row);
-  const int64_t to = __shfl_sync(0xffffffffu, t.to, row);
-  number_store_as(static_cast<uint8_t *>(p.y) + to * p.y_stride, n, p.y_type, number_scaled(sum, unit, by, bias));
-}
-
-// y of a piece: of a half block of rows that is all this warp's without waiting for others.
 template <typename Shape>
-__device__ inline void write_piece(const work &w, const tile_of_x &t, const piece &p, const float *sums, int warp,
-                                   int lane) {
-  constexpr float unit = int4_few::unit_of<typename Shape::form, x_type>;
-  const int slot = w.plan.rows * pitch;
-  if (p.parts == 1) {
-    __syncwarp();
-    for (int row = 0; row < t.tile.rows && warp < p.blocks; row++)
-      write_row(w, t, p.first + warp, row, sums + warp * slot, 1, unit, lane);
-    __syncwarp();
-    return;
-  }
-  ptx::named_barrier_sync(piece_barrier, Shape::consumers);
-  for (int i = warp; i < p.blocks * t.tile.rows; i += Shape::warps) {
-    const int block = i / t.tile.rows, row = i - block * t.tile.rows;
-    write_row(w, t, p.first + block, row, sums + block * p.parts * slot, p.parts, unit, lane);
-  }
-}
-
-template <typename Shape> __device__ inline void consume(const work &w, const places &from, float *sums) {
-  const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+__device__ inline void consume(const work &w, const places &at, float *sums, int warp, int lane) {
   const bool splits = w.product.x_type == GEMM_F32;
   ptx::wait_for_previous_grid();
   warp_state<Shape> s(w.plan.stages);
   tile_of_x t(w);
   bool fresh = true;
-  int turn = 0;
+  int number = 0;
+  uint32_t x = 0;
   run list(w);
   if (list.left > 0)
-    s.take(s.now, from, warp, lane);
+    s.take(s.now, at, warp, lane);
 #pragma unroll 1
   while (list.left > 0) {
-    const piece p = list.now();
-    if (fresh)
-      t.take(w, from, list.tile, lane);
-    // A lane's row of x and place in a pair of steps, as ldmatrix takes them; behind the last row the last once more.
-    const int each = splits ? 2 : 1, columns = each * t.tile.rows;
-    const uint32_t x = from.x + (each * t.place.row + min(lane % 8, columns - 1)) * w.plan.x_pitch + lane / 8 * 16;
-    float *const here = sums + turn * (w.plan.sums_bytes / 8), *const slot = here + warp * w.plan.rows * pitch;
-    fresh = list.skip(p.blocks);
-    if (Shape::eights == 1 || columns <= 8)
-      multiply_piece<Shape, 1>(w, s, from, x, t, p, splits, slot, warp, lane);
+    const int each = splits ? 2 : 1;
+    if (fresh) {
+      t.take<typename Shape::x_type>(w, at, list.tile, lane);
+      // A lane's row of x and place in a pair of steps, as ldmatrix takes them; behind the last row the last once more.
+      x = at.x + (each * t.place.row + min(lane % 8, each * t.tile.rows - 1)) * w.plan.x_pitch + lane / 8 * 16;
+    }
+    const int here = list.here();
+    fresh = list.next();
+    if (Shape::eights == 1 || each * t.tile.rows <= 8)
+      multiply_piece<Shape, 1>(w, s, at, x, t, here, splits, sums, number, warp, lane);
     else
-      multiply_piece<Shape, Shape::eights>(w, s, from, x, t, p, splits, slot, warp, lane);
+      multiply_piece<Shape, Shape::eights>(w, s, at, x, t, here, splits, sums, number, warp, lane);
     __syncwarp();
     if (fresh && lane == 0)
-      ptx::barrier_arrive(from.x_empty(t.place.turn()));
-    write_piece<Shape>(w, t, p, here, warp, lane);
-    turn ^= p.parts > 1;
+      ptx::barrier_arrive(at.x_empty(t.place.turn()));
+  }
+}
+
+// ---- sums to y
+
+// Rows n .. n + 3 of an expert's W, of row `to` of y.
+__device__ inline void write_y(const grouped_int4_product &p, int expert, int64_t n, int64_t to, float by, float unit,
+                               const float (&sum)[4]) {
+  float out[4];
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    const int64_t at = expert * p.n + n + j;
+    const float factor = p.factors ? p.factors[at] : 1.0f;
+    out[j] = number_scaled(sum[j], unit, factor * by, p.bias ? number_load_as(p.bias, at, p.bias_type) : 0.0f);
+  }
+  uint8_t *const row = static_cast<uint8_t *>(p.y) + to * p.y_stride;
+  if (p.y_type == GEMM_F32)
+    number_store4(reinterpret_cast<float *>(row), n, p.n, out);
+  else if (p.y_type == GEMM_F16)
+    number_store4(reinterpret_cast<__half *>(row), n, p.n, out);
+  else
+    number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, out);
+}
+
+// What warps have of a block of rows, or of half a one that all of them share, added up in one order, to y.
+template <typename Shape>
+__device__ inline void add_block(const work &w, const tile_of_x &t, int half, bool alone, uint32_t sums, int lane) {
+  constexpr float unit = int4_few::unit_of<typename Shape::form, typename Shape::x_type>;
+  const uint32_t slot = w.plan.rows * pitch * 4;
+  const int lanes = alone ? 8 : 16, rows = 32 / lanes, four = lane % lanes * 4; // lanes: that a row takes
+#pragma unroll 1
+  for (int first = 0; first < t.tile.rows; first += rows) {
+    const int row = first + lane / lanes, safe = min(row, t.tile.rows - 1);
+    const float by = __shfl_sync(0xffffffffu, t.by, safe);
+    const int to = __shfl_sync(0xffffffffu, t.to, safe);
+    const uint32_t from = sums + (safe * pitch + four) * 4;
+    float sum[4] = {};
+#pragma unroll
+    for (int part = 0; part < Shape::together; part++) {
+      int4_few::add(sum, ptx::load_shared_int4(from + part * slot));
+      if (alone)
+        int4_few::add(sum, ptx::load_shared_int4(from + part * slot + INT4_HALF_ROWS * 4));
+    }
+    if (row < t.tile.rows)
+      write_y(w.product, t.tile.expert, static_cast<int64_t>(half) * INT4_HALF_ROWS + four, to, by, unit, sum);
+  }
+}
+
+template <typename Shape> __device__ inline void add_up(const work &w, const places &at, int lane) {
+  ptx::wait_for_previous_grid();
+  tile_of_x t(w);
+  bool fresh = true;
+  int number = 0;
+  run list(w);
+#pragma unroll 1
+  while (list.left > 0) {
+    if (fresh) {
+      t.take<typename Shape::x_type>(w, at, list.tile, lane);
+      __syncwarp();
+      if (lane == 0)
+        ptx::barrier_arrive(at.x_empty(t.place.turn())); // all that is needed of it is in registers
+    }
+    const int first = list.half, here = list.here();
+    fresh = list.next();
+#pragma unroll 1
+    for (int half = 0; half < here; half += 2, number++) {
+      const int turn = number % 2;
+      ptx::barrier_wait(at.summed(turn), number / 2 % 2);
+      add_block<Shape>(w, t, first + half, here == 1, at.sums + turn * (w.plan.sums_bytes / 2), lane);
+      __syncwarp();
+      if (lane == 0)
+        ptx::barrier_arrive(at.added(turn));
+    }
   }
 }
 
@@ -220,12 +261,14 @@ __global__ void __launch_bounds__(Shape::threads, 1) multiply(const __grid_const
   const places at(w, ptx::shared_address(raw), Shape::stage_bytes);
   if (threadIdx.x == 0) {
     for (int i = 0; i < w.plan.stages; i++) {
-      ptx::barrier_init(at.full(i), copiers);
+      ptx::barrier_init(at.full(i), 1);
       ptx::barrier_init(at.empty(i), Shape::warps);
     }
     for (int i = 0; i < 2; i++) {
       ptx::barrier_init(at.x_full(i), 32 * makers);
-      ptx::barrier_init(at.x_empty(i), Shape::warps);
+      ptx::barrier_init(at.x_empty(i), Shape::warps + 1);
+      ptx::barrier_init(at.summed(i), Shape::warps);
+      ptx::barrier_init(at.added(i), 1);
     }
     ptx::fence_barrier_init();
   }
@@ -235,17 +278,21 @@ __global__ void __launch_bounds__(Shape::threads, 1) multiply(const __grid_const
   constexpr int warps = Shape::warps;
   ptx::let_next_grid_start();
   const int warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
-  if (warp < warps) {
-    consume<Shape>(w, at, reinterpret_cast<float *>(raw + (at.sums - at.x)));
-  } else if (warp < warps + copiers) {
-    if (lane == 0)
-      supply_w<Shape>(w, at, warp - warps);
+  if (warp < warps)
+    return consume<Shape>(w, at, reinterpret_cast<float *>(raw + (at.sums - at.x)), warp, lane);
+  if (warp == warps)
+    return add_up<Shape>(w, at, lane);
+  const int maker = warp - warps - 1;
+  if (maker == makers) {
+    supply_w<Shape>(w, at, lane);
+  } else if constexpr (std::is_same_v<typename Shape::x_type, __nv_bfloat16>) {
+    make_tiles<__nv_bfloat16, __nv_bfloat16>(w, at, largest, maker, lane);
   } else if (w.product.x_type == GEMM_F32) {
-    make_tiles<float>(w, at, largest, warp - warps - copiers, lane);
+    make_tiles<float, __half>(w, at, largest, maker, lane);
   } else if (w.product.x_type == GEMM_F16) {
-    make_tiles<__half>(w, at, largest, warp - warps - copiers, lane);
+    make_tiles<__half, __half>(w, at, largest, maker, lane);
   } else {
-    make_tiles<__nv_bfloat16>(w, at, largest, warp - warps - copiers, lane);
+    make_tiles<__nv_bfloat16, __half>(w, at, largest, maker, lane);
   }
 }
 

@@ -12,9 +12,9 @@ struct instance {
   int threads;
 };
 
-template <typename Form> instance instance_by(int warps) {
-  using narrow = shape<Form, 16, 1>;
-  using wide = shape<Form, 8, 2>;
+template <typename Form, typename X = __half> instance instance_by(int warps) {
+  using narrow = shape<Form, X, 16, 1>;
+  using wide = shape<Form, X, 8, 2>;
   return warps == narrow::warps ? instance{multiply<narrow>, narrow::threads} : instance{multiply<wide>, wide::threads};
 }
 
@@ -23,11 +23,13 @@ template <int kGroups> instance instance_by(const int4_form &form, int warps) {
                     : instance_by<int4_few::form<false, kGroups, false>>(warps);
 }
 
-instance instance_of(const int4_form &form, int warps) {
+// scaled: MXFP4's numbers are of bf16 and multiplied by scales, which are such that they can be.
+instance instance_of(const int4_form &form, bool scaled, int warps) {
   if (form.groups == INT4_GROUPS_MOST)
     return instance_by<int4_few::form<true, INT4_GROUPS_MOST, false, true>>(warps);
   if (form.e2m1)
-    return instance_by<int4_few::form<true, 4, false>>(warps);
+    return scaled ? instance_by<int4_few::form<true, 4, false, true>, __nv_bfloat16>(warps)
+                  : instance_by<int4_few::form<true, 4, false>>(warps);
   return form.groups == 1   ? instance_by<1>(form, warps)
          : form.groups == 2 ? instance_by<2>(form, warps)
                             : instance_by<4>(form, warps);
@@ -39,7 +41,7 @@ extern "C" cudaError_t grouped_int4_launch(cudaStream_t stream, const struct int
                                            const struct grouped_int4_plan *plan,
                                            const struct grouped_int4_product *product, int sms, bool dependent) {
   const grouped_int4::work work = {*product, *plan, static_cast<int>(product->n / INT4_HALF_ROWS)};
-  const instance with = instance_of(*form, plan->warps);
+  const instance with = instance_of(*form, product->x_type == GEMM_BF16 && !product->large_scales, plan->warps);
   launch_shape shape;
   shape.dependent = dependent;
   shape.grid = dim3(static_cast<unsigned>(sms));
@@ -49,5 +51,5 @@ extern "C" cudaError_t grouped_int4_launch(cudaStream_t stream, const struct int
 }
 
 extern "C" const void *kernel_of_grouped_int4(void) {
-  return reinterpret_cast<const void *>(instance_of({.e2m1 = true}, 16).kernel);
+  return reinterpret_cast<const void *>(instance_of({.e2m1 = true}, true, 16).kernel);
 }

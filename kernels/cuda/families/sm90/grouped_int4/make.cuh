@@ -1,5 +1,5 @@
-// Tiles of x of grouped_int4/kernel.cuh, from sorted rows to f16: f32 in two columns, a number and what that leaves of
-// it. Rows that f16 does not hold are scaled by a power of two; sums are multiplied by its inverse.
+// Tiles of x of grouped_int4/kernel.cuh, from sorted rows: as they are, or to f16, f32 in two columns, a number and
+// what that leaves of it. Rows that f16 does not hold are scaled by a power of two; sums are multiplied by its inverse.
 #pragma once
 
 #include "../int2_few/x.cuh"
@@ -70,7 +70,8 @@ __device__ inline bool is_usual(uint32_t largest) {
 using largest_of_rows = uint32_t[3][GROUPED_INT4_COLUMNS];
 
 // Eights of a tile's rows, 32 of a row at a time, a warp every so many-th.
-template <typename X> struct maker {
+template <typename X, typename To> struct maker {
+  static constexpr bool copies = std::is_same_v<X, To>;
   static constexpr int batch = sizeof(X) == 2 ? 4 : 2, columns = sizeof(X) / 2;
   const work &w;
   const places &to;
@@ -104,7 +105,10 @@ template <typename X> struct maker {
   }
   __device__ void put(int row, const eight<X> &numbers, int at, float scale) const {
     const uint32_t column = to.x + (place.row + row) * columns * w.plan.x_pitch + at * 2;
-    store<X>(numbers, scale, column, column + w.plan.x_pitch);
+    if constexpr (copies)
+      ptx::store_shared_int4(column, reinterpret_cast<const int4 &>(numbers.held));
+    else
+      store<X>(numbers, scale, column, column + w.plan.x_pitch);
   }
   __device__ void make(int number) const {
     uint32_t *const most_of = largest[number % 3];
@@ -112,13 +116,13 @@ template <typename X> struct maker {
       if constexpr (sizeof(X) == 2)
         if (there)
           put(row, numbers, at, 1.0f);
-      if constexpr (!std::is_same_v<X, __half>) {
+      if constexpr (!copies) {
         const uint32_t most = __reduce_max_sync(0xffffffff, numbers.largest());
         if (lane == 0)
           atomicMax(most_of + row, most);
       }
     });
-    if constexpr (std::is_same_v<X, __half>)
+    if constexpr (copies)
       return;
     ptx::named_barrier_sync(makers_barrier, 32 * makers);
     const int mine = min(lane, tile.rows - 1);
@@ -140,20 +144,21 @@ template <typename X> struct maker {
   }
 };
 
-template <typename X>
+template <typename X, typename To>
 __device__ inline void make_tiles(const work &w, const places &to, largest_of_rows &largest, int warp, int lane) {
   ptx::wait_for_previous_grid();
+  const uint4 early = early_tile(w, lane);
+  run list(w);
+  experts_tile tile = list.first(w, early);
   bool large = false; // the tile before
-  int number = 0;
 #pragma unroll 1
-  for (run list(w); list.left > 0; list.skip(min(list.left, list.row_blocks - list.block)), number++) {
-    const experts_tile tile = w.product.route.tiles[list.tile];
+  for (int number = 0; list.left > 0; list.next_tile(), number++, tile = w.product.route.tiles[list.tile]) {
     const x_place place(w, number, tile.rows);
     ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
     if (number > 0 && (large || place.large))
       ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);
     large = place.large;
-    maker<X>(w, to, tile, place, largest, warp, lane).make(number);
+    maker<X, To>(w, to, tile, place, largest, warp, lane).make(number);
     ptx::barrier_arrive(to.x_full(place.turn()));
   }
 }

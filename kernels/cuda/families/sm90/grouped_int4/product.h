@@ -8,6 +8,7 @@
 struct grouped_int4_product {
   int64_t n;             /* of the weight, for each expert */
   const void *tiles;     /* of all experts */
+  bool large_scales;     /* as int4/scales.h says */
   bool bf16_scales;      /* else f16, or e2m1's */
   const float *factors;  /* [experts, n], NVFP4's; or NULL */
   const void *x;         /* rows by route, x_stride bytes apart, zeros behind k up to whole tiles, aligned to 16 */

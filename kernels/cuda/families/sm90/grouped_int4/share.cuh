@@ -7,82 +7,84 @@
 #include "config.h"
 #include "product.h"
 
+#include <type_traits>
+
 namespace grouped_int4 {
 
-constexpr int copiers = 2, makers = 2;    // warps beside: one lane each copies W; x of tiles is made by all
-constexpr int pitch = INT4_HALF_ROWS + 4; // f32: of a row of sums
-constexpr int piece_barrier = 1, makers_barrier = 2;
+constexpr int makers =
+    2; // warps beside those that multiply: x of tiles is made by all of their lanes; one more adds up
+constexpr int pitch = GROUPED_INT4_SUMS_PITCH;
+constexpr int makers_barrier = 1;
 
-// kWarps: that multiply; kEights: of columns, at most.
-template <typename Form, int kWarps, int kEights> struct shape {
+// X: what x is in shared memory; kWarps: that multiply, half a tile of a stage each; kEights: of columns, at most.
+template <typename Form, typename X, int kWarps, int kEights> struct shape {
   using form = Form;
-  static constexpr int warps = kWarps, eights = kEights, consumers = 32 * warps;
-  static constexpr int threads = consumers + 32 * (copiers + makers);
-  static constexpr uint32_t half_bytes = form::half_bytes, stage_bytes = warps * half_bytes;
+  using x_type = X;
+  static constexpr int warps = kWarps, eights = kEights, together = warps / 2;
+  static constexpr int threads = 32 * (warps + 1 + makers + 1);
+  static constexpr uint32_t stage_bytes = together * form::tile_bytes;
 };
+
+template <typename X> constexpr gemm_type type_of = std::is_same_v<X, __half> ? GEMM_F16 : GEMM_BF16;
 
 struct work {
   grouped_int4_product product;
   grouped_int4_plan plan;
-  int row_blocks; // of 32 rows of an expert's W
+  int halves; // of blocks: of 32 rows of an expert's W
 };
 
-// A piece: so many half blocks of rows of a tile's W. Each has as many of the warps, which share its K; without whole
-// rows of warps some are left over.
-struct piece {
-  int first, blocks, parts; // the first half block; warps that each has
-};
-
-// What is best taken of so many half blocks that are left: a power of two of them, with room for as many, or all of
-// them with room for more, whose warps are left over. In rounds, which a warp takes half a tile each: what ends a piece
-// where warps share K takes three.
-__device__ inline int room_for(int left, int tiles, int warps) {
-  constexpr int ending = 3;
-  int room = warps;
-  while (room > left)
-    room /= 2;
-  if (room == warps || room == left)
-    return room;
-  const auto rounds = [&](int blocks) { return (tiles * blocks + warps - 1) / warps + (blocks < warps ? ending : 0); };
-  int apart = 0;
-  for (int rest = left, take = room; rest > 0; rest -= take) {
-    while (take > rest)
-      take /= 2;
-    apart += rounds(take);
-  }
-  return rounds(2 * room) < apart ? 2 * room : room;
+__device__ inline uint4 early_tile(const work &w, int lane) {
+  return ptx::load_relaxed(reinterpret_cast<const uint4 *>(w.product.route.tiles) + lane);
 }
 
-// A block's share of all tiles' half blocks, in their order, as even as it can be, cut into pieces: large ones, for
-// each begins and ends by itself, and smaller ones where the share or the tile ends.
+// A block's share of all tiles' blocks of rows, in their order: of halves, where there are few and the largest share is
+// less by that, else of whole ones. By pieces: whole blocks of rows of a tile, which lie behind each other, or half a
+// one.
 struct run {
-  int tile, block, left; // tile: of the route; block: half a one, of the tile
-  int row_blocks, tiles, warps;
+  static constexpr int few = 16; // halves that a block has
 
-  __device__ explicit run(const work &w) : row_blocks(w.row_blocks), tiles(w.plan.tiles), warps(w.plan.warps) {
+  int tile, half, left; // tile: of the route; half: the first, of the tile
+  int halves;
+
+  __device__ explicit run(const work &w) : halves(w.halves) {
     const int all_tiles = *const_cast<volatile int *>(&w.product.route.counts->tiles);
-    const int64_t all = static_cast<int64_t>(all_tiles) * row_blocks, blocks = gridDim.x;
-    const int64_t begin = all * blockIdx.x / blocks, end = all * (blockIdx.x + 1) / blocks;
-    tile = static_cast<int>(begin / row_blocks);
-    block = static_cast<int>(begin % row_blocks);
+    const int64_t all = static_cast<int64_t>(all_tiles) * halves, blocks = gridDim.x;
+    const bool by_halves = all < few * blocks && static_cast<unsigned>(all + blocks - 1) / gridDim.x % 2 == 1;
+    const int unit = by_halves ? 1 : 2;
+    const int64_t begin = all / unit * blockIdx.x / blocks * unit, end = all / unit * (blockIdx.x + 1) / blocks * unit;
+    tile = static_cast<int>(begin / halves);
+    half = static_cast<int>(begin % halves);
     left = static_cast<int>(end - begin);
   }
-  __device__ piece now() const {
-    const int here = min(left, row_blocks - block);
-    if (here <= 0)
-      return {block, 0, warps};
-    const int room = room_for(here, tiles, warps);
-    return {block, min(room, here), warps / room};
+  // The tile that it begins with. early: of each lane, that of its number, which was asked for before the run was
+  // known.
+  __device__ experts_tile first(const work &w, uint4 early) const {
+    const int lane = tile % 32;
+    const auto from = [&](uint32_t word) { return __shfl_sync(0xffffffffu, word, lane); };
+    const uint4 words = {from(early.x), from(early.y), from(early.z), from(early.w)};
+    const experts_tile &out = reinterpret_cast<const experts_tile &>(words);
+    return tile < 32 || left == 0 ? out : w.product.route.tiles[tile];
   }
-  // Goes on by so many; true where the next is of another tile.
-  __device__ bool skip(int blocks) {
-    left -= blocks;
-    block += blocks;
-    if (block < row_blocks)
+  // Halves of the piece.
+  __device__ int here() const {
+    const int most = min(left, halves - half);
+    return half % 2 == 1 || most == 1 ? 1 : most & ~1;
+  }
+  // True where the next piece is of another tile.
+  __device__ bool next() {
+    const int taken = here();
+    left -= taken;
+    half += taken;
+    if (half < halves)
       return false;
-    block = 0;
+    half = 0;
     tile++;
     return true;
+  }
+  __device__ void next_tile() {
+    left -= min(left, halves - half);
+    half = 0;
+    tile++;
   }
 };
 
@@ -111,7 +113,7 @@ struct places {
 
   __device__ places(const work &w, uint32_t begin, uint32_t stage_bytes)
       : x(begin), sums(x + w.plan.x_bytes), ring(sums + w.plan.sums_bytes),
-        barriers(ring + w.plan.stages * stage_bytes), multipliers(barriers + 16 * (GROUPED_INT4_STAGES_MOST + 2)) {}
+        barriers(ring + w.plan.stages * stage_bytes), multipliers(barriers + 16 * (GROUPED_INT4_STAGES_MOST + 4)) {}
   __device__ uint32_t full(int stage) const {
     return barriers + 16 * stage;
   }
@@ -123,6 +125,13 @@ struct places {
   }
   __device__ uint32_t x_empty(int turn) const {
     return x_full(turn) + 8;
+  }
+  // Of every other block of rows.
+  __device__ uint32_t summed(int turn) const {
+    return barriers + 16 * (GROUPED_INT4_STAGES_MOST + 2 + turn);
+  }
+  __device__ uint32_t added(int turn) const {
+    return summed(turn) + 8;
   }
 };
 
