@@ -251,11 +251,7 @@ template <typename Form> struct tile_words {
   }
   // 2^126 times the scale of row g (0) or g + 8 (1) of unit u, twice.
   __device__ uint32_t scale_of(int u, int row, int group) const {
-<<<<<<< HEAD
     return codes4::e2m1_scale<__nv_bfloat16>(scales[u][row], group);
-=======
-    return codes4::e2m1_scale<__nv_bfloat16>(__byte_perm(scales[u][row], 0, 0x4440 + group));
->>>>>>> origin/main
   }
   template <typename X> __device__ codes4::offsets offsets(int u, int group) const {
     if constexpr (Form::zeros) {
