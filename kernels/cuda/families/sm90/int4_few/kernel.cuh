@@ -302,6 +302,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
   constexpr float zeros[4] = {};
   constexpr int pairs = 4, pairs_a_group = Form::nvfp4 ? 1 : pairs / Form::groups; // of steps of 16
   constexpr int pairs_a_sum = Form::scaled ? pairs : pairs_a_group;
+  constexpr int later = Form::e2m1 && !Form::scaled ? pairs - 1 : pairs / 2; // its numbers take more registers
   float part[units][kEights][4];
   codes4::offsets less[units];
   uint32_t loaded[2][kEights][4];
@@ -313,7 +314,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[units][kEights][4], c
   load(0);
 #pragma unroll
   for (int pair = 0; pair < pairs; pair++) {
-    if (pair == pairs / 2)
+    if (pair == later)
       between();
     if (pair + 1 < pairs)
       load(pair + 1);
