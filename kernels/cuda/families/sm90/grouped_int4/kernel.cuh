@@ -80,31 +80,7 @@ struct tile_of_x {
   }
 };
 
-// A warp's of half a block of rows, for others to add up; from zero again. splits: each row of x has two columns.
-template <int kEights>
-__device__ inline void leave_sums(float (&sum)[int4_few::units][kEights][4], float *to, int rows, bool splits,
-                                  int lane) {
-#pragma unroll
-  for (int e = 0; e < kEights; e++) {
-    const int column = 8 * e + lane % 4 * 2, row = splits ? column / 2 : column;
-    float *const at = to + row * pitch + lane / 4;
-#pragma unroll
-    for (int u = 0; u < int4_few::units; u++) {
-      float *const d = sum[u][e];
-      if (row < rows) {
-        at[16 * u] = splits ? d[0] + d[1] : d[0];
-        at[16 * u + 8] = splits ? d[2] + d[3] : d[2];
-      }
-      if (!splits && row + 1 < rows) {
-        at[16 * u + pitch] = d[1];
-        at[16 * u + pitch + 8] = d[3];
-      }
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        d[i] = 0.0f;
-    }
-  }
-}
+static_assert(pitch == int4_few::pitch, "sums lie as int4_few stores them");
 
 // A warp's share of a tile of x by a piece of so many halves of blocks of rows: of the tiles of W, which follow each
 // other, half of every so many-th, one a stage. What is of a block of rows is left for adders behind the last of them.
@@ -125,7 +101,7 @@ __device__ inline void multiply_piece(const work &w, warp_state<Shape> &s, const
       const int turn = number % 2;
       if (number >= 2)
         ptx::barrier_wait(at.added(turn), (number / 2 - 1) % 2);
-      leave_sums<kEights>(sum, mine + turn * (Shape::together * slot), t.tile.rows, splits, lane);
+      int4_few::store_sums<kEights>(sum, mine + turn * (Shape::together * slot), t.tile.rows, splits, lane);
       __syncwarp();
       if (lane == 0)
         ptx::barrier_arrive(at.summed(turn));
