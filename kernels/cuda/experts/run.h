@@ -29,7 +29,8 @@ struct experts_run {
 MUST_CHECK enum status experts_run_rows(const struct backend_job *job, int64_t rows, uint64_t outside, uint64_t bytes,
                                         int64_t *out, struct error *error);
 MUST_CHECK enum status experts_run(const struct experts_run *run, struct error *error);
-/* What a weight wants of memory where products of so many pairs come. */
+/* What a weight wants of memory where products of so many pairs come, in a layer, too, whose other weights have the
+ * same format and no longer sides. */
 uint64_t experts_weight_bytes(const struct gemm_weight *weight, const struct layout *layout, int64_t pairs);
 /* Columns of y, and rows of it for each of the M. */
 int64_t experts_columns(const struct backend_job *job);
