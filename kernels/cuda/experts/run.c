@@ -318,7 +318,7 @@ enum status experts_run(const struct experts_run *run, struct error *error) {
   course.groups.route =
       experts_route_at(placed(&course, 0), course.pairs, (int)job->weight->weight.experts, course.groups.tile_rows);
   struct backend_step step = step_at(job, 0);
-  enum status status = runtime_check(gather(&course, &step), "sorting rows by expert", error);
+  enum status status = run->sorted ? STATUS_OK : runtime_check(gather(&course, &step), "sorting rows by expert", error);
   for (uint32_t i = 0; i < course.steps && status == STATUS_OK; i++) {
     step = step_at(job, i);
     status = product(&course, i, &step, error);

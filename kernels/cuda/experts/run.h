@@ -23,6 +23,7 @@ struct experts_run {
   CUdeviceptr memory; /* of the bytes that experts_run_rows was told, aligned to EXPERTS_ALIGN */
   void *workspace;    /* kernel_device's workspace_bytes */
   bool early;         /* it may begin while the kernel ahead still runs */
+  bool sorted;        /* `memory` holds the rows as the same run of one product has sorted them */
 };
 
 /* The most rows, up to `rows`, that go at a time where each takes `outside` bytes beside; NOMEM where not one does. */
