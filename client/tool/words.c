@@ -40,6 +40,14 @@ const struct word words_scale[] = {{"one", GEMMD_SCALE_ONE},
                                    {"group-bf16-zeros", GEMMD_SCALE_GROUP_BF16_ZEROS},
                                    {"group64-bf16-zeros", GEMMD_SCALE_GROUP64_BF16_ZEROS},
                                    {"group32-bf16-zeros", GEMMD_SCALE_GROUP32_BF16_ZEROS},
+                                   {"row-zeros-f16", GEMMD_SCALE_ROW_ZEROS_F16},
+                                   {"group-zeros-f16", GEMMD_SCALE_GROUP_ZEROS_F16},
+                                   {"group64-zeros-f16", GEMMD_SCALE_GROUP64_ZEROS_F16},
+                                   {"group32-zeros-f16", GEMMD_SCALE_GROUP32_ZEROS_F16},
+                                   {"row-bf16-zeros-f16", GEMMD_SCALE_ROW_BF16_ZEROS_F16},
+                                   {"group-bf16-zeros-f16", GEMMD_SCALE_GROUP_BF16_ZEROS_F16},
+                                   {"group64-bf16-zeros-f16", GEMMD_SCALE_GROUP64_BF16_ZEROS_F16},
+                                   {"group32-bf16-zeros-f16", GEMMD_SCALE_GROUP32_BF16_ZEROS_F16},
                                    {"group16-factors", GEMMD_SCALE_GROUP16_FACTORS},
                                    {0}};
 const struct word words_method[] = {{"absmax", GEMMD_METHOD_ABSMAX},
@@ -98,6 +106,7 @@ struct scale_stored scale_stored(int scale) {
                                                            : 0,
                                .bf16 = strstr(word, "-bf16") != NULL,
                                .zeros = strstr(word, "-zeros") != NULL,
+                               .zeros_f16 = strstr(word, "-zeros-f16") != NULL,
                                .factors = strstr(word, "-factors") != NULL};
 }
 

@@ -34,10 +34,10 @@ struct format_stored {
 const struct format_stored *format_stored(int format);
 
 /* What the word of a scale mode says: how many elements along K share a scale (0: all of a row), bf16 in the place of
- * the format's own type, zero points. */
+ * the format's own type, zero points, which are bytes or f16. */
 struct scale_stored {
   int group;
-  bool bf16, zeros, factors;
+  bool bf16, zeros, zeros_f16, factors;
 };
 struct scale_stored scale_stored(int scale);
 

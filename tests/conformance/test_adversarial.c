@@ -346,6 +346,8 @@ static int run_group(const struct backend_ops *ops) {
                                                   "int4_bf16_zeros",
                                                   "int4a8_group32",
                                                   "int4a8_row_zeros",
+                                                  "int4_zeros_f16",
+                                                  "int4a8_zeros_f16",
                                                   "mxfp4",
                                                   "nvfp4"};
   const char *only = getenv("GEMMD_ADVERSARIAL_ONLY");

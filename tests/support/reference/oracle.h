@@ -39,7 +39,7 @@ enum oracle_row {
 };
 
 /* Every format with every scale mode that it has; of 4 bits, which have many, some. */
-enum { ORACLE_KINDS = 17 };
+enum { ORACLE_KINDS = 19 };
 extern const struct oracle_kind {
   enum gemm_format format;
   enum gemm_scale scale;
