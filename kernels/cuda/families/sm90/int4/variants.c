@@ -1,5 +1,6 @@
 #include "variants.h"
 
+#include "../../listing.h"
 #include "form.h"
 
 const struct variant_family int4_many_family = {
@@ -92,16 +93,7 @@ static bool same(const struct kernel_problem *problem, const struct variant *lef
   return int2_many_same(&a, &b, problem->m);
 }
 
-static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
-               int most) {
-  for (int i = 0; i < count; i++)
-    if (same(problem, &out[i], variant))
-      return count;
-  if (count == most || !fits(problem, variant))
-    return count;
-  out[count] = *variant;
-  return count + 1;
-}
+static const struct listing_rules rules = {fits, same};
 
 enum { NARROW = 32 /* the least that all formats have */ };
 
@@ -116,7 +108,7 @@ int int4_many_list(struct backend *backend, const struct kernel_problem *problem
       struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = 8};
       struct variant variant = variant_of(&config);
       if (all || columns <= NARROW || columns < 2 * problem->m)
-        count = add(problem, &variant, out, count, most);
+        count = listing_add(&rules, problem, &variant, out, count, most);
     }
   return count;
 }
@@ -131,7 +123,7 @@ int int4_many_neighbours(struct backend *backend, const struct kernel_problem *p
     struct variant variant = *base;
     variant.values[2] = groups[i];
     if (!same(problem, &variant, base))
-      count = add(problem, &variant, out, count, most);
+      count = listing_add(&rules, problem, &variant, out, count, most);
   }
   return count;
 }
