@@ -965,10 +965,10 @@ class Export(Served):
         self.session.load_model(self.folder, format="stored", prefix="changed.")
         self.model({"a.weight": ("F32", w)})
         for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
-                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("mx", "mxfp4", "group32"), ("nv", "nvfp4", "group16-factors")):  # fmt: skip
+                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("real", "int4", "group64-zeros-f16"), ("mx", "mxfp4", "group32"), ("nv", "nvfp4", "group16-factors")):  # fmt: skip
             self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
         before = {info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}
-        self.assertEqual(len(before), 14)
+        self.assertEqual(len(before), 15)
         self.assertEqual([before["changed." + name][3] for name in "bc"], [51, 1])
         file = self.folder / "export" / "all.safetensors"
         file.parent.mkdir()

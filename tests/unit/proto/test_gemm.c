@@ -48,7 +48,7 @@ static void unknown_names_and_numbers(void **state) {
   assert_int_equal(gemm_type_bytes((enum gemm_type)200), 0);
   assert_string_equal(gemm_type_name((enum gemm_type)200), "unknown");
   assert_string_equal(gemm_format_name((enum gemm_format)200), "unknown");
-  assert_string_equal(gemm_scale_name((enum gemm_scale)200), "unknown");
+  assert_string_equal(gemm_scale_name((enum gemm_scale)280), "unknown");
 }
 
 static void arithmetic_saturates(void **state) {
@@ -90,7 +90,7 @@ static void refused_weights(void **state) {
       {{8, 8, GEMM_FORMAT_INT4, GEMM_SCALE_ONE, 0, 0}, "scale mode one (1) does not go with format int4"},
       {{8, 8, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32_BF16, 0, 0},
        "scale mode group32-bf16 (10) does not go with format mxfp4"},
-      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)20, 0, 0}, "scale mode unknown (20) does not go with format bf16"},
+      {{8, 8, GEMM_FORMAT_BF16, (enum gemm_scale)28, 0, 0}, "scale mode unknown (28) does not go with format bf16"},
   };
   for (size_t i = 0; i < COUNT(cases); i++) {
     struct error error;
@@ -122,6 +122,8 @@ static void layouts(void **state) {
       {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_GROUP64, 0, 0}, {128, 384, 512, 9, 3, 3, 18, 530, 0, 0, 0, 0, 0, 0, 0}},
       {{3, 129, GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32_BF16_ZEROS, 0, 0},
        {128, 384, 512, 15, 3, 5, 30, 783, 0, 0, 0, 768, 15, 0, 0}},
+      {{3, 129, GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS_F16, 0, 0},
+       {128, 384, 512, 15, 3, 5, 30, 798, 0, 0, 0, 768, 30, 0, 0}},
       {{3, 129, GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32, 0, 0}, {128, 384, 512, 15, 3, 5, 15, 527, 0, 0, 0, 0, 0, 0, 0}},
       {{3, 129, GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS, 0, 0},
        {128, 384, 512, 27, 3, 9, 27, 780, 0, 0, 0, 0, 0, 768, 12}},

@@ -32,6 +32,7 @@ static const struct gemm_weight shapes[] = {
     {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP},
     {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS},
     {.n = 200, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP32},
+    {.n = 70, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP64_BF16_ZEROS_F16},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
 };
