@@ -284,14 +284,20 @@ BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts, false)
 #define ROWS_12(of, name, block, vectors)                                                                              \
   ROWS_8(of, name, block, vectors)                                                                                     \
   of(name, block, 9, vectors) of(name, block, 10, vectors) of(name, block, 11, vectors) of(name, block, 12, vectors)
+/* Of four vectors, where there are such tiles. */
+#if FEW_VECTORS > VECTORS
+#define ROWS_FEW(of, name, block) ROWS_2(of, name, block, 4)
+#else
+#define ROWS_FEW(of, name, block)
+#endif
 #define TILE_OF(name, block, all_rows)                                                                                 \
-  ROWS_2(ROW_FUNCTION, name, block, 4)                                                                                 \
+  ROWS_FEW(ROW_FUNCTION, name, block)                                                                                  \
   all_rows(ROW_FUNCTION, name, block, 2) all_rows(ROW_FUNCTION, name, block, 1) static void name(                      \
       const struct micro_tile *tile) {                                                                                 \
     int column = 0;                                                                                                    \
     if (FEW_VECTORS > VECTORS && tile->rows <= 2) {                                                                    \
       for (; column + 4 * LANES <= tile->width; column += 4 * LANES) {                                                 \
-        switch (tile->rows) { ROWS_2(ROW_CASE, name, block, 4) }                                                       \
+        switch (tile->rows) { ROWS_FEW(ROW_CASE, name, block) }                                                        \
       }                                                                                                                \
     }                                                                                                                  \
     for (; column + 2 * LANES <= tile->width; column += 2 * LANES) {                                                   \
