@@ -13,7 +13,7 @@
               second passes without requests, so what waits for quiet stays out, and is counted
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--cases FROM:TO] [--save FILE]
+tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--seed N] [--cases FROM:TO] [--save FILE]
           [--option --NAME=VALUE] [PART...]
                     load, twice and sight without a PART; programs from $GEMMD_BUILD
 
@@ -180,17 +180,17 @@ class Seen:
         if match is None:
             raise Failed(f"{self.shape} is no shape of the mix")
         name, rows = f"{match[1]}.{match[2]}x{match[3]}", int(match[4])
-        served = self.kernels[-1]
-        extra = ["--kernel", served] if served else []
-        result = daemon.tune(name, rows, "bf16", *extra, anew=False)
-        best = time_of(result, result["kernel"])
-        own = next(each["ns"] for each in result["results"] if each["own"])
-        if not best or not own:
-            raise Failed(f"{self.shape}: nothing was timed")
-        self.gain = own / best
+        last = self.kernels[-1]
+        for kernel in dict.fromkeys([last, *filter(None, self.kernels)]):
+            extra = ["--kernel", kernel] if kernel else []
+            result = daemon.tune(name, rows, "bf16", *extra, anew=False)
+            best = time_of(result, result["kernel"])
+            own = next(each["ns"] for each in result["results"] if each["own"])
+            if not best or not own:
+                raise Failed(f"{self.shape}: nothing was timed")
+            self.good[kernel] = (time_of(result, kernel) or math.inf) / best <= LIMIT
+            self.gain = own / best if kernel == last else self.gain
         self.good[""] = self.gain < LIMIT
-        if served:
-            self.good[served] = (time_of(result, served) or math.inf) / best <= LIMIT
 
     def second(self) -> Optional[int]:
         """From which on a winner served; None: it does not."""
@@ -226,9 +226,9 @@ def say_seen(seen: Dict[str, Seen], turns: int, seconds: float) -> None:
     )
 
 
-def mix_turns(count: int) -> List[Tuple[str, int]]:
+def mix_turns(count: int, seed: int) -> List[Tuple[str, int]]:
     """What is on, and the batch: all batches equally often with tuning and without, in an order of chance."""
-    source = random.Random(1)
+    source = random.Random(seed)
 
     def batches(turns: int) -> List[int]:
         every = MIX_BATCHES * math.ceil(turns / len(MIX_BATCHES))
@@ -299,13 +299,13 @@ class Mix:
         return waiting
 
 
-def part_mix(backend: str, count: int, seconds: float, options: List[str], save: Optional[str]) -> None:
+def part_mix(backend: str, count: int, seconds: float, seed: int, options: List[str], save: Optional[str]) -> None:
     begin = time.monotonic()
     # without quiet: a daemon that was stopped has not had a second of it
     with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000", *options) as background:
         mix = Mix(off, background, seconds)
         print(f"ready after {time.monotonic() - begin:.1f} s", flush=True)
-        for mode, batch in mix_turns(count):
+        for mode, batch in mix_turns(count, seed):
             mix.turn(mode, batch)
         say_pooled(mix.turns)
         low, high = interval(mix.turns["background"], mix.turns["off"])
@@ -404,7 +404,7 @@ def main() -> int:
         "load": lambda backend: part_load(backend, given.seconds, given.turns),
         "twice": part_twice,
         "exhaustive": lambda backend: part_exhaustive(backend, part_of),
-        "mix": lambda backend: part_mix(backend, given.turns, given.seconds, given.option, given.save),
+        "mix": lambda backend: part_mix(backend, given.turns, given.seconds, given.seed, given.option, given.save),
         "library": part_library,
         "sight": part_sight,
     }
@@ -412,6 +412,7 @@ def main() -> int:
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
     options.add_argument("--seconds", type=float, default=2, help="of load and mix in each turn")
     options.add_argument("--turns", type=int, default=16, help="of load and mix: 4 or more, better many short ones than few long")
+    options.add_argument("--seed", type=int, default=1, help="of mix: the order of its batches")
     options.add_argument("--cases", default=":", metavar="FROM:TO", help="of exhaustive, as Python counts; all of them if not given")
     options.add_argument("--option", action="append", default=[], metavar="WORDS", help="of the daemon of mix that tunes, as --option=--tune_share=5")
     options.add_argument("--save", metavar="FILE", help="of mix: histograms of latencies, as JSON")
