@@ -210,19 +210,20 @@ def note_seen(seen: Dict[str, Seen], daemon: Daemon, second: int) -> None:
         shape.kernels += [""] * missing + [each["kernel"] if each["serves"] else ""]
 
 
-def say_seen(seen: Dict[str, Seen], turns: int, seconds: float) -> None:
+def say_seen(seen: Dict[str, Seen], ends: List[float]) -> None:
+    """`ends`: of turns with tuning, s that the daemon has run."""
     losing = [shape for shape in seen.values() if shape.gain >= LIMIT]
     calls = sum(shape.calls[-1] for shape in losing) or 1
     print(f"{'shape whose default loses':<44}{'by':>7}{'calls':>9}  winner after s")
     for shape in sorted(losing, key=lambda each: -each.calls[-1]):
         when = shape.second()
-        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else f'{(when + 1) * seconds:g}'}")
+        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else f'{ends[when]:.1f}'}")
     part = [sum(shape.calls[-1] for shape in losing if (shape.second() or 0) <= at and shape.second() is not None) / calls
-            for at in range(turns)]
-    reached = next((at + 1 for at in range(turns) if part[at] >= 0.9), None)
+            for at in range(len(ends))]
+    reached = next((end for at, end in enumerate(ends) if part[at] >= 0.9), None)
     print(
         f"mix: {len(seen)} shapes, the default loses by 3 % or more in {len(losing)}; 90 % of their products run by a winner "
-        + (f"after {reached * seconds:g} s" if reached else f"not within {turns * seconds:g} s ({100 * part[-1]:.0f} %)")
+        + (f"after {reached:.1f} s" if reached else f"not within {ends[-1]:.1f} s ({100 * part[-1]:.0f} %)")
     )
 
 
@@ -262,6 +263,7 @@ class Mix:
         self.call = ["--weight", names, "--x-type", "bf16", "--y-type", "bf16", "--histogram", "--clients", "2"]
         self.turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
         self.seen: Dict[str, Seen] = {}
+        self.ends: List[float] = []  # of turns with tuning, s that its daemon has run
         self.only("off")
         self.rates = {batch: self.rate(batch) for batch in MIX_BATCHES}
 
@@ -279,12 +281,14 @@ class Mix:
 
     def turn(self, mode: str, batch: int) -> None:
         daemon, rate = self.only(mode), self.rates[batch]
+        begin = time.monotonic()
         words = ["--seconds", f"{self.seconds - MIX_WARM:g}", "--warmup", str(MIX_WARM), "--rate", str(rate)]
         got = daemon.ask("gemm-bench", *self.call, *self.rows(batch), *words)
         turns = self.turns[mode]
         turns.append(dict(got["latency_us"]["buckets"]))
         if mode == "background":
             note_seen(self.seen, daemon, len(turns) - 1)
+            self.ends.append((self.ends[-1] if self.ends else 0) + time.monotonic() - begin)
         found = sum(bool(shape.kernels[-1]) for shape in self.seen.values())
         print(f"{mode:<12}{batch:>3} rows {rate:>7} calls/s, p99 {p99(turns[-1:]):9.1f} us, {found} shapes by a kernel found", flush=True)
 
@@ -313,7 +317,7 @@ def part_mix(backend: str, count: int, seconds: float, seed: int, options: List[
         print(f"p99 on / off {ratio:.3f} (95 %: {low:.3f} to {high:.3f}), {verdict(low, high, MIX_BAR)}", flush=True)
         waiting = mix.judge()
     print(f"{waiting} shapes wait")
-    say_seen(mix.seen, len(mix.turns["background"]), seconds)
+    say_seen(mix.seen, mix.ends)
     if save:
         histograms = {mode: sorted(pooled(each).items()) for mode, each in mix.turns.items()}
         Path(save).write_text(json.dumps({"latency_us": histograms, "rates": mix.rates}), encoding="utf-8")
