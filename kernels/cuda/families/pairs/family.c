@@ -34,6 +34,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .w_scale = call->weight->scales,
       .w_scale_type = gemm_scale_type(weight),
       .w_zeros = layout->canonical.zeros_bytes > 0 ? call->weight->codes + layout->canonical.zeros_offset : NULL,
+      .w_zeros_f16 = gemm_scale_facts(weight->scale)->zeros_f16,
       .group = packed ? gemm_scale_group(weight) : 0,
       .w_factors = call->weight->factors,
       .x = call->x,

@@ -17,7 +17,7 @@ static int64_t go(const struct kernel_problem *problem) {
 
 bool sm80_int4_takes(const struct kernel_problem *problem) {
   return problem->device.capability >= 80 && problem->tiled && problem->experts == 0 &&
-         int4_form_keeps_x(problem->format);
+         int4_form_keeps_x(problem->format) && !gemm_scale_facts(problem->scale)->zeros_f16;
 }
 
 uint64_t sm80_int4_parts_bytes(int split_k, const struct kernel_problem *problem, int64_t m) {

@@ -40,7 +40,8 @@ enum int4_many_kind int4_many_kind(const struct kernel_problem *problem) {
 static bool takes(const struct kernel_problem *problem) {
   bool four = gemm_is_packed(problem->format) && !gemm_is_int2(problem->format);
   bool x = gemm_quantizes_x(problem->format) || problem->x_type != GEMM_F32;
-  return four && problem->tiled && problem->device.capability == 90 && problem->experts == 0 && x;
+  return four && problem->tiled && problem->device.capability == 90 && problem->experts == 0 && x &&
+         !gemm_scale_facts(problem->scale)->zeros_f16;
 }
 
 static bool fits(const struct kernel_problem *problem, const struct variant *variant) {
@@ -56,8 +57,8 @@ enum status int4_many_check(struct backend *backend, const struct kernel_problem
   (void)nearest;
   if (!takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, on "
-                     "compute capability 9.0");
+                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, "
+                     "without zero points of f16, on compute capability 9.0");
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(

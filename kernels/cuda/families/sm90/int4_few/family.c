@@ -22,7 +22,7 @@ static struct variant variant_of(const struct int4_few_config *config) {
 
 static bool takes(const struct kernel_problem *problem) {
   return problem->tiled && problem->device.capability == 90 && problem->experts == 0 &&
-         int4_form_keeps_x(problem->format);
+         int4_form_keeps_x(problem->format) && !gemm_scale_facts(problem->scale)->zeros_f16;
 }
 
 static struct int4_form form_of(const struct kernel_problem *problem) {
