@@ -306,12 +306,14 @@ template <typename T> __global__ void __launch_bounds__(T::threads, 1) run(const
     ptx::prefetch_tensor_map(&w.w);
     ptx::prefetch_tensor_map(&w.x);
   }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < T::slots; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), T::consumers / 32);
-    }
-    if (w.plan.split_k > 1) {
+  // A barrier takes who makes it some 30 cycles: so a lane of each warp makes two.
+  static_assert(T::slots < T::threads / 32);
+  if (threadIdx.x % 32 == 0) {
+    const int warp = threadIdx.x / 32;
+    if (warp < T::slots) {
+      ptx::barrier_init(ptx::shared_address(&s.full[warp]), 1);
+      ptx::barrier_init(ptx::shared_address(&s.empty[warp]), T::consumers / 32);
+    } else if (warp == T::slots && w.plan.split_k > 1) {
       ptx::barrier_init(ptx::shared_address(&s.joined), 1);
       ptx::barrier_expect(ptx::shared_address(&s.joined), expected_bytes<T>(w.plan.split_k));
     }

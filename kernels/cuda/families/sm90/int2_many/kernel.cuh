@@ -13,6 +13,9 @@
 
 namespace int2_many {
 
+// Those of warpgroups (int2_many/sums.cuh) have the numbers from 1 on.
+constexpr int cleared_barrier = 5;
+
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
   constexpr int eights = Shape::eights;
   struct none {
@@ -50,19 +53,7 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < s.stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::pairs ? 1 + 32 * Shape::pair_parts : copying);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-      if constexpr (Shape::pairs) {
-        ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-        ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-      }
-    }
-    ptx::fence_barrier_init();
-  }
-  if constexpr (Shape::pairs)
-    clear_pairs(s);
+  make_barriers(s);
   __syncthreads();
   const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
   if (helper >= 0) {
@@ -72,10 +63,16 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
     else if (helper == 32)
       produce_x(w, s);
     if constexpr (Shape::pairs)
-      if (helper >= 32 * copying)
+      if (helper >= 32 * copying) {
+        ptx::named_barrier_sync(cleared_barrier, Shape::threads - 32 * copying);
         produce_pairs(w, s, helper / 32 - copying);
+      }
   } else {
     ptx::registers_increase<Shape::consumer_registers>();
+    if constexpr (Shape::pairs) {
+      clear_pairs(s, Shape::consumers);
+      ptx::named_barrier_arrive(cleared_barrier, Shape::threads - 32 * copying);
+    }
     consume(w, s);
   }
 }
