@@ -165,7 +165,8 @@ struct backend_job {
 /* What `measure` repeats. */
 struct backend_timing {
   uint32_t launches;
-  bool quantize;  /* x is converted to what the kernel reads in every launch, from the device's memory; cpu: always */
+  bool quantize;  /* x is converted to what the kernel reads, and sorted by expert, in every launch, from the device's
+                     memory; cpu: always */
   bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
   int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
 };

@@ -56,15 +56,27 @@ const char *variant_problem_text(const struct variant_problem *problem, char out
   return out;
 }
 
+/* Where the sizes begin, behind the scale mode, which may have hyphens and digits in it; NULL: nowhere. */
+static const char *find_sizes(const char *text) {
+  const char *at = strchr(text, '-');
+  while (at != NULL && !(at[1] >= '0' && at[1] <= '9'))
+    at = strchr(at + 1, '-');
+  return at;
+}
+
 enum status variant_problem_parse(const char *text, struct variant_problem *out, struct error *error) {
-  char format[8], scale[8], x[8], y[8], bias[8], again[VARIANT_TEXT_BYTES];
+  char format[8], scale[24], x[8], y[8], bias[8], again[VARIANT_TEXT_BYTES];
   struct variant_problem problem = {.m = 0};
   int used = 0, align = 0, more = 0;
   char by[3] = "";
-  if (strlen(text) >= VARIANT_TEXT_BYTES ||
-      sscanf(text, "%7[a-z0-9]-%7[a-z]-%9" SCNd64 "x%9" SCNd64 "-%7[a-z0-9]-%7[a-z0-9]-%7[a-z0-9]-m%9" SCNd64 "%n",
-             format, scale, &problem.weight.n, &problem.weight.k, x, y, bias, &problem.m, &used) != 8)
-    used = 0;
+  const char *sizes = find_sizes(text), *behind = strchr(text, '-');
+  if (strlen(text) < VARIANT_TEXT_BYTES && sizes != NULL && sizes > behind &&
+      (size_t)(sizes - behind) <= sizeof scale && sscanf(text, "%7[a-z0-9]", format) == 1 &&
+      sscanf(sizes, "-%9" SCNd64 "x%9" SCNd64 "-%7[a-z0-9]-%7[a-z0-9]-%7[a-z0-9]-m%9" SCNd64 "%n", &problem.weight.n,
+             &problem.weight.k, x, y, bias, &problem.m, &used) == 6) {
+    snprintf(scale, sizeof scale, "%.*s", (int)(sizes - behind - 1), behind + 1);
+    used += (int)(sizes - text);
+  }
   if (used > 0 && sscanf(text + used, "-%2[rc]%2d%n", by, &align, &more) == 2 && strlen(by) == 2) {
     used += more;
     problem.tensors =

@@ -23,11 +23,11 @@ static const uint32_t type_bytes[] = {
 
 static const struct gemm_format_facts formats[GEMM_FORMATS] = {
     [GEMM_FORMAT_NONE] = {.name = "none"},
-#define FORMAT(number, name, ...) [GEMM_FORMAT_##name] = {__VA_ARGS__},
+#define FORMAT(number, NAME, word, ...) [GEMM_FORMAT_##NAME] = {.name = word, __VA_ARGS__},
 #include "formats.def"
 };
 static const struct gemm_scale_facts modes[GEMM_SCALES] = {
-#define SCALE(number, name, ...) [GEMM_SCALE_##name] = {__VA_ARGS__},
+#define SCALE(number, NAME, word, ...) [GEMM_SCALE_##NAME] = {.name = word, __VA_ARGS__},
 #include "formats.def"
 };
 

@@ -27,12 +27,12 @@ enum gemm_type {
  * travel. */
 enum gemm_format {
   GEMM_FORMAT_NONE = 0,
-#define FORMAT(number, name, ...) GEMM_FORMAT_##name = (number),
+#define FORMAT(number, name, word, ...) GEMM_FORMAT_##name = (number),
 #include "formats.def"
   GEMM_FORMATS,
 };
 enum gemm_scale {
-#define SCALE(number, name, ...) GEMM_SCALE_##name = (number),
+#define SCALE(number, name, word, ...) GEMM_SCALE_##name = (number),
 #include "formats.def"
   GEMM_SCALES,
 };

@@ -33,10 +33,10 @@ for place in client/session client/submit client/memory client/weight client/ggm
   complain "$place" '(\.\./)*proto/weights/' 'of the client, gemmctl and model/ alone know files of weights'
 done
 # of proto/ all may include clock.h
-complain client/ctl '(\.\./)*proto/((gemm|limits|number|status|tally)\.|wire/|shm/)' 'the tools use the public header only'
+complain client/ctl '(\.\./)*proto/((limits|number|status|tally)\.|wire/|shm/)' 'gemmctl asks files of weights and gemm.h alone'
 complain client/ggml '(\.\./)*proto/[^c]' 'adapters use the public header only'
 complain client/triton '(\.\./)*proto/[^c]' 'adapters use the public header only'
-complain client/tool '(\.\./)*proto/[^c]' 'the tools use the public header only'
+complain client/tool '(\.\./)*proto/([^cf]|.*/)' 'the tools use the public header and the words of formats.def'
 complain daemon '(\.\./)*(client|tests)/' 'the daemon depends on proto and kernels'
 complain daemon/supervisor '(\.\./)*(worker|loader)/' 'one process, one folder'
 complain daemon/supervisor '(\.\./)+kernels/' 'the supervisor computes nothing'

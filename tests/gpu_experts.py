@@ -4,11 +4,11 @@
     gpu_experts.py [--bench build/gemm-bench] [--shapes 128x3072x4096,...] [--m 1,4,16,64,256] [--top 8] [--formats fp8]
                    [--humming fp8,int2]
 
-Ours by gemm-bench, whose figures have routing, gathering and quantization in them. The others twice: with rows that
-were sorted and quantized before ("sorted", which is less work than ours), and whole, where x is quantized and its rows
-are sorted by torch's operators, each row quantized once. Ids are drawn evenly, anew for each. Times are by CUDA graphs
-that rotate through choices of experts, microseconds, medians. Needs torch with CUDA; humming-kernels (pip) where it is
-asked for, which compiles its kernels when it begins. A peer that cannot be set up says why in a line.
+Ours by gemm-bench. All twice: with rows that were sorted and quantized before ("sorted"), and whole, with routing,
+gathering and quantization: by ours, and for the others by torch's operators, each row quantized once. Ids are drawn
+evenly, anew for each. Times are by CUDA graphs that rotate through choices of experts, microseconds, medians. Needs
+torch with CUDA; humming-kernels (pip) where it is asked for, which compiles its kernels when it begins. A peer that
+cannot be set up says why in a line.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ CHOICES, REPLAYS = 4, 7
 WAYS = "sorted", "whole"
 
 
-def ours(bench: str, format: str, shape, rows, top: int):
+def ours(bench: str, format: str, shape, rows, top: int, *options: str):
     """By M: what gemm-bench prints of it."""
     experts, n, k = shape
     command = [
         bench, "kernels", "--backend", "cuda", "--json", "--experts", str(experts), "--top", str(top), "--formats", format,
         "--shapes", f"{n}x{k}", "--m", ",".join(map(str, rows)), "--rounds", "3", "--burst-ms", "50", "--cold-mib", "0",
+        *options,
     ]  # fmt: skip
     text, found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip(), {}
     while text:
@@ -210,15 +211,20 @@ def main() -> None:
         makes += [lambda format=format: Humming(shape, format, rows, options.top) for format in options.humming.split(",") if format]
         peers = {name: times for make in makes for name, times in measured(make, rows, options.top).items()}
         for format in options.formats.split(","):
+            ready = ours(options.bench, format, shape, rows, options.top, "--sorted")
             for m, line in ours(options.bench, format, shape, rows, options.top).items():
-                us = line["us"]
-                theirs = {name: times[m] for name, times in peers.items() if bits(name) == bits(format)}
-                for name, time in theirs.items():
-                    ratios.setdefault((format, m, name), []).append(time / us)
-                others = "".join(f"  {name} {time:.1f} ({time / us:.2f} of ours)" for name, time in theirs.items())
+                us = {"sorted": ready[m]["us"], "whole": line["us"]}
+                theirs = {
+                    name: times[m] / us[name.split()[1]] for name, times in peers.items() if bits(name) == bits(format)
+                }
+                for name, ratio in theirs.items():
+                    ratios.setdefault((format, m, name), []).append(ratio)
+                others = "".join(
+                    f"  {name} {peers[name][m]:.1f} ({ratio:.2f} of ours)" for name, ratio in theirs.items()
+                )
                 print(
-                    f"{text:>16} {format:5} M {m:5} hit {line['hit']:6.1f} roof {line['roof_us']:8.1f} ours {us:8.1f} "
-                    f"({line['roof_us'] / us:.2f}){others}",
+                    f"{text:>16} {format:5} M {m:5} hit {line['hit']:6.1f} roof {line['roof_us']:8.1f} ours sorted "
+                    f"{us['sorted']:8.1f} whole {us['whole']:8.1f} ({line['roof_us'] / us['whole']:.2f}){others}",
                     flush=True,
                 )
     for (format, m, name), found in ratios.items():

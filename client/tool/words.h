@@ -12,12 +12,12 @@ struct word {
   int number;
 };
 
-extern const struct word words_type[];      /* "f32", "f16", "bf16", "int8", "e4m3", "s32" */
-extern const struct word words_format[];    /* "int8" and so on, as all of these */
-extern const struct word words_scale[];     /* "one", "row" .. */
-extern const struct word words_mode[];      /* "private", "all" */
-extern const struct word words_method[];    /* "absmax", "least-squares", "ternary" */
-extern const struct word words_placement[]; /* "single", "replicas", "split" */
+extern const struct word words_type[];       /* "f32", "f16", "bf16", "int8", "e4m3", "s32" */
+extern const struct word words_format[];     /* "int8" and so on, as all of these */
+extern const struct word *const words_scale; /* "one", "row" .. */
+extern const struct word words_mode[];       /* "private", "all" */
+extern const struct word words_method[];     /* "absmax", "least-squares", "ternary" */
+extern const struct word words_placement[];  /* "single", "replicas", "split" */
 
 /* "none" for 0 and for a number that has no word. */
 const char *word_text(const struct word *words, int number);
@@ -25,21 +25,6 @@ const char *word_text(const struct word *words, int number);
 bool word_number(const struct word *words, const char *text, int *number);
 /* "f32, f16 or bf16", for error sentences; cut to `bytes`. */
 void word_list(const struct word *words, char *out, size_t bytes);
-
-/* A weight format as safetensors files hold it: bits of an element, and the types of codes and scales. */
-struct format_stored {
-  int bits;
-  const char *codes, *scales;
-};
-const struct format_stored *format_stored(int format);
-
-/* What the word of a scale mode says: how many elements along K share a scale (0: all of a row), bf16 in the place of
- * the format's own type, zero points. */
-struct scale_stored {
-  int group;
-  bool bf16, zeros, factors;
-};
-struct scale_stored scale_stored(int scale);
 
 /* Bytes of one element; 0 for a number that is no type. */
 size_t type_bytes(enum gemmd_type type);

@@ -18,10 +18,10 @@ SAME(GEMMD_BF16, GEMM_BF16);
 SAME(GEMMD_INT8, GEMM_INT8);
 SAME(GEMMD_E4M3, GEMM_E4M3);
 SAME(GEMMD_S32, GEMM_S32);
-#define FORMAT(number, name, ...) SAME(GEMMD_FORMAT_##name, GEMM_FORMAT_##name);
+#define FORMAT(number, name, word, ...) SAME(GEMMD_FORMAT_##name, GEMM_FORMAT_##name);
 #include "../../proto/formats.def"
 #define GEMMD_SCALE_NONE GEMMD_SCALE_DEFAULT
-#define SCALE(number, name, ...) SAME(GEMMD_SCALE_##name, GEMM_SCALE_##name);
+#define SCALE(number, name, word, ...) SAME(GEMMD_SCALE_##name, GEMM_SCALE_##name);
 #include "../../proto/formats.def"
 SAME(GEMMD_METHOD_DEFAULT, GEMM_METHOD_DEFAULT);
 SAME(GEMMD_METHOD_ABSMAX, GEMM_METHOD_ABSMAX);

@@ -55,6 +55,18 @@ const char *safetensors_dtype_name(enum safetensors_dtype dtype) {
   return dtype < DTYPE_GGUF ? dtypes[dtype].name : gguf_type_name((uint32_t)dtype - DTYPE_GGUF);
 }
 
+const char *safetensors_type_name(enum gemm_type type) {
+  static const char *const names[] = {
+      [GEMM_F32] = "F32",      [GEMM_F16] = "F16", [GEMM_BF16] = "BF16",   [GEMM_INT8] = "I8",
+      [GEMM_E4M3] = "F8_E4M3", [GEMM_S32] = "I32", [GEMM_E8M0] = "F8_E8M0"};
+  return names[type];
+}
+
+const char *safetensors_codes_name(enum gemm_format format) {
+  const struct gemm_format_facts *facts = gemm_format_facts(format);
+  return facts->bits >= 8 ? safetensors_type_name(facts->element) : facts->bits == 4 ? "U16" : "U8";
+}
+
 enum status safetensors_length(const uint8_t *first, size_t have, uint64_t file_bytes, uint64_t *json_bytes,
                                struct error *error) {
   if (have < SAFETENSORS_LENGTH_BYTES || file_bytes < SAFETENSORS_FILE_BYTES_LEAST)

@@ -3,6 +3,7 @@
 #ifndef WEIGHTS_SAFETENSORS_H
 #define WEIGHTS_SAFETENSORS_H
 
+#include "../gemm.h"
 #include "../status.h"
 
 #include <stdbool.h>
@@ -60,6 +61,10 @@ const struct safetensors_tensor *safetensors_find(const struct safetensors *file
 void safetensors_to_f32(enum safetensors_dtype dtype, const uint8_t *raw, size_t count, float *out);
 
 const char *safetensors_dtype_name(enum safetensors_dtype dtype);
+/* What a file of gemmd's own calls the type of such numbers, and of a format's codes, of which those of less than a
+ * byte are packed. */
+const char *safetensors_type_name(enum gemm_type type);
+const char *safetensors_codes_name(enum gemm_format format);
 
 /* A file's text as it may stand in a sentence: printable ASCII, shortened. */
 struct safetensors_shown {

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -331,30 +332,19 @@ static void table(void) {
 }
 
 static int run_group(const struct backend_ops *ops) {
-  static const char *const names[ORACLE_KINDS] = {"int8_one",
-                                                  "int8_row",
-                                                  "fp8_one",
-                                                  "fp8_row",
-                                                  "fp8_block",
-                                                  "int2_row",
-                                                  "int2_group",
-                                                  "f16",
-                                                  "bf16",
-                                                  "int2a8_row",
-                                                  "int2a8_group",
-                                                  "int4_group64",
-                                                  "int4_bf16_zeros",
-                                                  "int4a8_group32",
-                                                  "int4a8_row_zeros",
-                                                  "mxfp4",
-                                                  "nvfp4"};
+  enum { KINDS_MOST = GEMM_FORMATS * 4 };
+  static char names[KINDS_MOST][32];
   const char *only = getenv("GEMMD_ADVERSARIAL_ONLY");
-  struct CMUnitTest tests[ORACLE_KINDS];
+  struct CMUnitTest tests[KINDS_MOST];
   kinds = 0;
-  for (int i = 0; i < device_kinds(ops); i++)
+  for (int i = 0; i < device_kinds(ops); i++) {
+    const struct oracle_kind *kind = &oracle_kinds[i];
+    assert_true(i < KINDS_MOST);
+    snprintf(names[i], sizeof *names, "%s_%s", gemm_format_name(kind->format), gemm_scale_name(kind->scale));
     if (only == NULL || strncmp(names[i], only, strlen(only)) == 0)
-      tests[kinds++] = (struct CMUnitTest){
-          .name = names[i], .test_func = adversarial, .initial_state = (void *)(uintptr_t)&oracle_kinds[i]};
+      tests[kinds++] =
+          (struct CMUnitTest){.name = names[i], .test_func = adversarial, .initial_state = (void *)(uintptr_t)kind};
+  }
   memset(seen, 0, sizeof seen);
   device_group(&device, ops, SLAB_BYTES);
   int failed = _cmocka_run_group_tests(ops->name, tests, (size_t)kinds, device_group_open, device_group_close);

@@ -145,8 +145,8 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
   SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 1", 2, "--rank R and --of N go together");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --format int8 --rank 2 --of 2", 2, "with R below N");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor", 2, "--tensor needs a value");
-  SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int9", 2,
-                     "--format must be int8, fp8, int2, f16, bf16, int2a8, int4, int4a8, mxfp4 or nvfp4, got int9");
+  SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int9", 2, "--format must be int8, fp8, int2, f16, ",
+                     ", got int9");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --scale all", 2, "--scale must be", "got all");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --device -2", 2, "--device must be 0..63, got -2");
   SHELL_EXPECT_ERROR("$T/gemmctl load a --tensor w --format int8 --placement here", 2,

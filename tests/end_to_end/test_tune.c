@@ -256,6 +256,7 @@ static void test_export_forget_import(void **state) {
   snprintf(command, sizeof command, "export %s", daemon_path(&gemmd, "export.json"));
   expect(command, 0, "tunings of ");
   expect_written("export", daemon_path(&gemmd, "export.json"));
+  expect("show mlp/up", 0, "int8-row-192x320-bf16-f32-none-m512");
   expect("forget '*-m64'", 0, "forgot 2 shapes");
   snprintf(command, sizeof command, "import %s", daemon_path(&gemmd, "export.json"));
   expect(command, 0, " 0 refused");
@@ -342,6 +343,13 @@ static void test_report(void **state) {
   assert_non_null(strstr(output, "int8-row-192x320-f32-f32-none"));
   assert_null(strstr(output, "src="));
   assert_null(strstr(output, "http"));
+}
+
+static void test_forget_by_name(void **state) {
+  (void)state;
+  expect("forget mlp", 0, "forgot 0 shapes");
+  expect("forget mlp/up", 0, "forgot ");
+  assert_null(strstr(output, "forgot 0"));
 }
 
 static void test_microbench(void **state) {
@@ -443,6 +451,7 @@ int main(void) {
       cmocka_unit_test(test_older_files_outlive_a_full_disk),
       cmocka_unit_test(test_kept_over_a_restart),
       cmocka_unit_test(test_report),
+      cmocka_unit_test(test_forget_by_name),
       cmocka_unit_test(test_microbench),
       cmocka_unit_test(test_a_microbench_that_is_ended_leaves_no_weight),
       cmocka_unit_test(test_without_a_state_a_successor_does_not_try),

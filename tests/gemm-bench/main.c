@@ -42,6 +42,7 @@ static const struct tool_option kernels_options[] = {
     {"experts", "E", "products over weights with so many experts; cpu: beside dense ones of ours of as many bytes",
      false},
     {"top", "T", "experts that each row takes; 1 if not given", false},
+    {"sorted", NULL, "cuda: rows lie sorted by expert, as the kernel reads them, before the clock runs", false},
     {"zipf", "S", "how uneven they are taken: Zipf's exponent; 0, evenly, if not given", false},
     {"plot", "FILE", "cuda: an SVG of time over roofline by M", false},
     {"rounds", "N", "turns of each side; 7 if not given", false},

@@ -32,6 +32,7 @@ expect 0 "int8" --formats int8 --shapes 37x141 --m 3 --clock cpu
 expect 2 "--clock cpu is of one thread" --clock cpu --threads 2
 expect 2 "--clock cpu is of one thread" --clock cpu --experts 2
 expect 2 "--top is at most what --experts is" --experts 2 --top 3
+expect 2 "--sorted is of --experts on the cuda backend" --sorted --experts 2
 printf '# formats shapes M\nint8 64x64 1\n\nfp8,int2 32x256 2,3 # two\n' >"$work/cases"
 expect 0 'int2   group     32 x   256  M     3' --file "$work/cases"
 expect 2 "got: int8 64x64" --file <(echo int8 64x64)

@@ -1,8 +1,8 @@
 /* export: what gemmd holds, as a safetensors file that it loads as it is. */
 #include "../ctl.h"
 
+#include "../../../proto/weights/safetensors.h"
 #include "../../tool/print.h"
-#include "../../tool/words.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -61,37 +61,35 @@ static void name_in_file(const gemmd_weight_info *info, uint32_t expert, char ou
  * with _zero, factors of rows under that with _factor, then what is done to x under names with _input_scale,
  * _input_order and _input_rotation */
 
-static const struct format_stored *stored(const gemmd_weight_info *info) {
-  return format_stored((int)info->format);
+static const struct gemm_format_facts *format_of(const gemmd_weight_info *info) {
+  return gemm_format_facts((enum gemm_format)info->format);
+}
+
+static const struct gemm_scale_facts *scale_of(const gemmd_weight_info *info) {
+  return gemm_scale_facts((enum gemm_scale)info->scale);
 }
 
 static uint64_t row_bytes(const gemmd_weight_info *info) {
-  return (uint64_t)info->k * (uint64_t)stored(info)->bits / 8;
+  return (uint64_t)info->k * (uint64_t)format_of(info)->bits / 8;
 }
 
 /* Elements of W in one of codes, which are U8 or U16. */
 static uint64_t packed(const gemmd_weight_info *info) {
-  return stored(info)->bits < 8
-             ? (uint64_t)(strcmp(stored(info)->codes, "U16") == 0 ? 16 : 8) / (uint64_t)stored(info)->bits
-             : 1;
+  return format_of(info)->bits < 8 ? 4 : 1;
 }
 
-static const char *scale_type(const gemmd_weight_info *info) {
-  return scale_stored(info->scale).bf16 ? "BF16" : stored(info)->scales;
+static enum gemm_type scale_type(const gemmd_weight_info *info) {
+  return gemm_scale_type(
+      &(struct gemm_weight){.format = (enum gemm_format)info->format, .scale = (enum gemm_scale)info->scale});
 }
 
-static uint64_t scale_bytes(const gemmd_weight_info *info) {
-  const char *type = scale_type(info);
-  return strcmp(type, "F32") == 0 ? 4 : strncmp(type, "F8_", strlen("F8_")) == 0 ? 1 : 2;
-}
-
-static uint64_t groups(int64_t count, int group) {
-  return group > 0 ? ((uint64_t)count + (uint64_t)group - 1) / (uint64_t)group : 1;
+static uint64_t groups(int64_t count, int64_t group) {
+  return group > 0 ? (uint64_t)((count + group - 1) / group) : 1;
 }
 
 static json_t *scale_shape(const gemmd_weight_info *info, uint64_t *elements) {
-  uint64_t rows = groups(info->n, info->scale == GEMMD_SCALE_BLOCK ? 128 : 1);
-  uint64_t columns = groups(info->k, scale_stored(info->scale).group);
+  uint64_t rows = groups(info->n, scale_of(info)->n);
+  uint64_t columns = groups(info->k, scale_of(info)->k);
   *elements = info->scale == GEMMD_SCALE_ONE ? 1 : rows * columns;
   return info->scale == GEMMD_SCALE_ONE ? json_pack("[i]", 1)
                                         : json_pack("[I, I]", (json_int_t)rows, (json_int_t)columns);
@@ -134,19 +132,21 @@ static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint3
   char name[NAME_ROOM], beside[NAME_ROOM + sizeof "_factor"];
   uint64_t elements, columns = (uint64_t)info->k / packed(info);
   name_in_file(info, expert, name);
-  bool good = announce(header, name, stored(info)->codes, json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
+  bool good = announce(header, name, safetensors_codes_name((enum gemm_format)info->format),
+                       json_pack("[I, I]", (json_int_t)info->n, (json_int_t)columns),
                        (uint64_t)info->n * row_bytes(info), offset);
   if (info->scale != 0) {
     snprintf(beside, sizeof beside, "%s_scale", name);
     json_t *shape = scale_shape(info, &elements);
-    good = good && announce(header, beside, scale_type(info), shape, elements * scale_bytes(info), offset);
+    good = good && announce(header, beside, safetensors_type_name(scale_type(info)), shape,
+                            elements * gemm_type_bytes(scale_type(info)), offset);
   }
-  if (scale_stored(info->scale).zeros) {
+  if (scale_of(info)->zeros) {
     snprintf(beside, sizeof beside, "%s_zero", name);
     json_t *shape = scale_shape(info, &elements);
     good = good && announce(header, beside, "U8", shape, elements, offset);
   }
-  if (scale_stored(info->scale).factors) {
+  if (scale_of(info)->factors) {
     snprintf(beside, sizeof beside, "%s_factor", name);
     json_t *shape = json_pack("[I]", (json_int_t)info->n);
     good = good && announce(header, beside, "F32", shape, (uint64_t)info->n * sizeof(float), offset);
@@ -169,7 +169,7 @@ static enum tool_exit write_header(struct tool_call *call, const struct list *li
     enum tool_exit code = TOOL_OK;
     if ((uint64_t)info->k % packed(info) != 0)
       code = tool_cannot(call, GEMMD_UNSUPPORTED, "%s has K = %lld; %d-bit weights in files have a multiple of %d",
-                         info->name, (long long)info->k, stored(info)->bits, (int)packed(info));
+                         info->name, (long long)info->k, format_of(info)->bits, (int)packed(info));
     else if (info->experts > 0 && number_place(info->name) == 0)
       code =
           tool_cannot(call, GEMMD_UNSUPPORTED,
@@ -207,15 +207,16 @@ static bool write_input(const gemmd_content *content, FILE *out) {
 static bool write_content(const gemmd_weight_info *info, const gemmd_content *content, FILE *out) {
   uint64_t bytes = row_bytes(info), all = info->scale != 0 ? content->scale_rows * content->scale_columns : 0;
   uint64_t count = all / matrices(info);
+  uint32_t scale_bytes = gemm_type_bytes(scale_type(info));
   const uint8_t *row = content->codes, *scales = content->scales, *zeros = content->zeros;
   const float *factors = content->factors;
   for (uint32_t e = 0; e < matrices(info); e++) {
     for (int64_t i = 0; i < content->n; i++, row += content->row_bytes)
       if (fwrite(row, (size_t)bytes, 1, out) != 1)
         return false;
-    if (count > 0 && fwrite(scales, (size_t)scale_bytes(info), (size_t)count, out) != count)
+    if (count > 0 && fwrite(scales, scale_bytes, (size_t)count, out) != count)
       return false;
-    scales += count * scale_bytes(info);
+    scales += count * scale_bytes;
     if (zeros != NULL && fwrite(zeros, 1, (size_t)count, out) != count)
       return false;
     zeros += zeros != NULL ? count : 0;

@@ -101,8 +101,9 @@ static enum tool_exit run_load(struct tool_call *call) {
 
 static const struct tool_option load_options[] = {
     {"format", "FORMAT",
-     "int8, fp8, int2, int2a8, f16, bf16, int4, int4a8, mxfp4 or nvfp4; of a model also stored: as it is in the file",
-     false},
+#define FORMAT(number, name, word, ...) word ", "
+#include "../../../proto/formats.def"
+     "or of a model stored: as it is in the file", false},
     {"scale", "MODE",
      "one, row, block, group; int4: group64, group32, each with -bf16, -zeros behind; else what the file has, or the "
      "format's own",

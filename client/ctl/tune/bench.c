@@ -2,6 +2,7 @@
 #include "bench.h"
 #include "options.h"
 
+#include "../../../proto/gemm.h"
 #include "../../tool/print.h"
 #include "../../tool/words.h"
 
@@ -239,7 +240,7 @@ static void results_table(const struct bench *bench, const gemmd_tune_report *re
                                       "OF ROOF", "OVER MANUAL", "OVER LIBRARY", "KERNEL"};
   char time[PRINT_UNIT_BYTES];
   double operations = 2 * (double)bench->m * (double)bench->n * (double)bench->k;
-  double bytes = (double)bench->n * (double)bench->k * format_stored(bench->format)->bits / 8 +
+  double bytes = (double)bench->n * (double)bench->k * gemm_format_facts((enum gemm_format)bench->format)->bits / 8 +
                  (double)bench->m * (double)bench->k * (double)type_bytes(bench->x_type) +
                  (double)bench->m * (double)bench->n * (double)type_bytes(bench->y_type);
   struct print_table table;

@@ -9,10 +9,11 @@
 #include "watch.h"
 
 #include "../../tool/print.h"
+#include "../../tool/words.h"
 #include "../output.h"
 
 #include <errno.h>
-
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,8 +59,22 @@ static json_t *list_json(const struct tune_shapes *shapes, const char *pattern) 
   return json_pack("{s:o}", "shapes", list);
 }
 
-/* Those that match; `pattern` NULL: all. */
-static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+enum { PATTERN_BYTES = 256 };
+
+/* Of the shapes of the weight that has this name; where none has, `text` itself. */
+static const char *shapes_of(gemmd_session *session, const char *text, char out[PATTERN_BYTES]) {
+  gemmd_weight_info info;
+  if (text == NULL || gemmd_weight_stat(session, text, &info) != GEMMD_OK)
+    return text;
+  snprintf(out, PATTERN_BYTES, "%s-%s-%lldx%lld-*", word_text(words_format, (int)info.format),
+           word_text(words_scale, info.scale), (long long)info.n, (long long)info.k);
+  return out;
+}
+
+/* Those that match; `given` NULL: all. */
+static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint32_t device, const char *given) {
+  char of_weight[PATTERN_BYTES];
+  const char *pattern = shapes_of(session, given, of_weight);
   struct tune_shapes shapes;
   enum tool_exit code = tune_shapes(call, session, device, &shapes);
   if (code == TOOL_OK && call->json)
@@ -73,8 +88,9 @@ static enum tool_exit list(struct tool_call *call, gemmd_session *session, uint3
 /* ---- forget, pin */
 
 static enum tool_exit forget(struct tool_call *call, gemmd_session *session, uint32_t device, const char *pattern) {
+  char of_weight[PATTERN_BYTES];
   uint32_t count;
-  int status = gemmd_tune_forget(session, device, pattern, &count);
+  int status = gemmd_tune_forget(session, device, shapes_of(session, pattern, of_weight), &count);
   if (status != GEMMD_OK)
     return tool_refused(call, session, status);
   if (call->json)

@@ -163,12 +163,13 @@ enum status experts_stage(struct slot *slot, int64_t rows, struct error *error) 
   return runtime_check(stage(slot, &at, rows), "copying rows to the GPU", error);
 }
 
-enum status experts_bare(struct backend *backend, struct slot *slot, int64_t rows, struct error *error) {
+enum status experts_bare(struct backend *backend, struct slot *slot, int64_t rows, bool sorted, struct error *error) {
   struct places at = places_of(slot);
   struct experts_run run = run_of(backend, slot, &at, slot->first_row, rows);
   run.y = staged(slot, at.y);
   run.y_stride = y_row_bytes(&slot->job);
   run.early = true;
+  run.sorted = sorted;
   return experts_run(&run, error);
 }
 

@@ -222,11 +222,15 @@ static enum status operand_graph(struct backend *backend, size_t count, const st
   return status;
 }
 
-/* x, ids and routing lie on the device; what each launch does is all that a product over experts is. */
+/* x, ids and routing lie on the device; what each launch does is all that a product over experts is, or what is left of
+ * it where a product before has sorted the rows. A layer's rows are written over. */
 static enum status experts_graph(struct backend *backend, struct backend_weight *const *weights, size_t count,
                                  const struct backend_timing *timing, cudaGraphExec_t *graph, struct error *error) {
   struct slot *slot = &backend->slots[0];
+  bool sorted = !timing->quantize && !slot->job.steps;
   enum status status = experts_stage(slot, slot->rows_most, error);
+  if (status == STATUS_OK && sorted)
+    status = experts_bare(backend, slot, slot->rows_most, false, error);
   if (status == STATUS_OK)
     status = measure_begin(slot->stream, error);
   if (status != STATUS_OK)
@@ -234,7 +238,7 @@ static enum status experts_graph(struct backend *backend, struct backend_weight 
   for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
     if (!slot->job.steps)
       slot->job.weight = weights[i % count];
-    status = experts_bare(backend, slot, slot->rows_most, error);
+    status = experts_bare(backend, slot, slot->rows_most, sorted, error);
   }
   return measure_end(slot->stream, status, graph, error);
 }

@@ -114,8 +114,10 @@ static uint64_t experts_run_bytes(const struct backend_job *job, int64_t rows) {
 }
 
 uint64_t experts_weight_bytes(const struct gemm_weight *weight, const struct layout *layout, int64_t pairs) {
-  return experts_route_bytes(pairs, (int)weight->experts, TILE_LEAST) + x_bytes(weight, layout, pairs) +
-         scale_bytes(weight, layout, pairs) + 2 * 4 * (uint64_t)(pairs * weight->n) + 8 * EXPERTS_ALIGN;
+  uint64_t columns = (uint64_t)layout_x_columns(weight, layout), side = larger(columns, (uint64_t)weight->n);
+  uint64_t x = x_bytes(weight, layout, pairs) + scale_bytes(weight, layout, pairs);
+  return experts_route_bytes(pairs, (int)weight->experts, TILE_LEAST) + gemm_ceil_div(x * side, columns) +
+         4 * (uint64_t)pairs * side + 8 * EXPERTS_ALIGN;
 }
 
 enum status experts_run_rows(const struct backend_job *job, int64_t rows, uint64_t outside, uint64_t bytes,
@@ -316,7 +318,7 @@ enum status experts_run(const struct experts_run *run, struct error *error) {
   course.groups.route =
       experts_route_at(placed(&course, 0), course.pairs, (int)job->weight->weight.experts, course.groups.tile_rows);
   struct backend_step step = step_at(job, 0);
-  enum status status = runtime_check(gather(&course, &step), "sorting rows by expert", error);
+  enum status status = run->sorted ? STATUS_OK : runtime_check(gather(&course, &step), "sorting rows by expert", error);
   for (uint32_t i = 0; i < course.steps && status == STATUS_OK; i++) {
     step = step_at(job, i);
     status = product(&course, i, &step, error);

@@ -23,13 +23,15 @@ struct experts_run {
   CUdeviceptr memory; /* of the bytes that experts_run_rows was told, aligned to EXPERTS_ALIGN */
   void *workspace;    /* kernel_device's workspace_bytes */
   bool early;         /* it may begin while the kernel ahead still runs */
+  bool sorted;        /* `memory` holds the rows as the same run of one product has sorted them */
 };
 
 /* The most rows, up to `rows`, that go at a time where each takes `outside` bytes beside; NOMEM where not one does. */
 MUST_CHECK enum status experts_run_rows(const struct backend_job *job, int64_t rows, uint64_t outside, uint64_t bytes,
                                         int64_t *out, struct error *error);
 MUST_CHECK enum status experts_run(const struct experts_run *run, struct error *error);
-/* What a weight wants of memory where products of so many pairs come. */
+/* What a weight wants of memory where products of so many pairs come, in a layer, too, whose other weights have the
+ * same format and no longer sides. */
 uint64_t experts_weight_bytes(const struct gemm_weight *weight, const struct layout *layout, int64_t pairs);
 /* Columns of y, and rows of it for each of the M. */
 int64_t experts_columns(const struct backend_job *job);

@@ -12,8 +12,8 @@
 
 #include <stdlib.h>
 
-/* Rows that a product would like to have staged at a time. */
-enum { ROWS_WANTED = 4096 };
+/* Rows that a product would like to have staged at a time, and pairs of one over experts. */
+enum { ROWS_WANTED = 4096, PAIRS_WANTED = 8192 };
 
 static uint32_t layout_flag(const struct gemm_weight *weight) {
   return weight->input != 0 ? BACKEND_LAYOUT_INPUT : 0;
@@ -90,12 +90,11 @@ enum status cuda_weight_store(struct backend *backend, const struct gemm_weight 
   return status;
 }
 
-/* Of a product over experts, and of another one between whose products they are the same: a layer has two. Beside, of
- * serving, what comes in and goes out, and a bias. */
+/* Of a product over experts, what comes in and goes out, and biases of a layer's two weights. */
 static uint64_t experts_bytes(const struct backend_weight *weight, int64_t pairs) {
   const struct gemm_weight *of = &weight->weight;
   uint64_t in_and_out = 4 * (uint64_t)(pairs * (of->n + of->k)), bias = 4 * (uint64_t)(of->n * of->experts);
-  return 2 * (experts_weight_bytes(of, &weight->layout, pairs) + bias) + in_and_out + (64 << 10);
+  return experts_weight_bytes(of, &weight->layout, pairs) + 2 * bias + in_and_out + (64 << 10);
 }
 
 static uint64_t power_of_two(uint64_t value) {
@@ -104,7 +103,7 @@ static uint64_t power_of_two(uint64_t value) {
 
 /* Regions grow a few times in a backend's life, not with every weight: by powers of two. */
 static uint64_t serving_bytes(const struct backend *backend, const struct backend_weight *weight) {
-  uint64_t wanted = weight->weight.experts > 0 ? experts_bytes(weight, ROWS_WANTED)
+  uint64_t wanted = weight->weight.experts > 0 ? experts_bytes(weight, PAIRS_WANTED)
                                                : staging_place(&weight->weight, &weight->layout, ROWS_WANTED).bytes;
   return power_of_two(wanted < backend->staging_most ? wanted : backend->staging_most);
 }
@@ -113,15 +112,18 @@ static uint64_t serving_bytes(const struct backend *backend, const struct backen
 static uint64_t direct_bytes(const struct backend *backend, const struct backend_weight *weight) {
   enum { LEAST = 8 << 20 };
   int64_t rows = backend->rows_most < ROWS_MOST ? backend->rows_most : ROWS_MOST;
-  uint64_t wanted = weight->weight.experts > 0 ? experts_bytes(weight, backend->pairs_most)
-                                               : staging_place(&weight->weight, &weight->layout, rows).bytes;
+  uint64_t wanted = weight->weight.experts > 0
+                        ? experts_weight_bytes(&weight->weight, &weight->layout, backend->pairs_most)
+                        : staging_place(&weight->weight, &weight->layout, rows).bytes;
   wanted = wanted < LEAST ? LEAST : gemm_round_up(wanted, power_of_two(wanted) / 8);
   return wanted < backend->staging_most ? wanted : backend->staging_most;
 }
 
 /* Makes every slot long enough for one row (BLOCK: four), and where memory allows for many. */
 static enum status staging_ensure(struct backend *backend, const struct backend_weight *weight, struct error *error) {
-  uint64_t least = weight->weight.experts > 0 ? experts_bytes(weight, weight->weight.experts)
+  /* twice: the largest of two weights has room for what one of them reads and what the other writes, whatever these are
+   */
+  uint64_t least = weight->weight.experts > 0 ? 2 * experts_bytes(weight, weight->weight.experts)
                                               : staging_place(&weight->weight, &weight->layout, 1).bytes;
   uint64_t wanted = backend->direct ? direct_bytes(backend, weight) : serving_bytes(backend, weight);
   for (int i = 0; i < backend->slot_count; i++) {

@@ -198,23 +198,19 @@ static int zero_of(const struct data_weight *weight, int64_t n, int64_t k) {
 }
 
 static double code_of(const struct data_weight *weight, const uint8_t *row, int64_t n, int64_t k) {
-  switch (weight->shape.format) {
-  case GEMM_FORMAT_INT8:
+  const struct gemm_format_facts *facts = gemm_format_facts(weight->shape.format);
+  switch (facts->element) {
+  case GEMM_INT8:
     return (int8_t)row[k];
-  case GEMM_FORMAT_FP8:
+  case GEMM_E4M3:
     return number_from_e4m3(row[k]);
-  case GEMM_FORMAT_F16:
-    return load(GEMM_F16, row, k);
-  case GEMM_FORMAT_BF16:
-    return load(GEMM_BF16, row, k);
-  case GEMM_FORMAT_MXFP4:
-  case GEMM_FORMAT_NVFP4:
+  case GEMM_E2M1:
     return number_from_e2m1(row[k / 2] >> k % 2 * 4 & 15);
-  case GEMM_FORMAT_INT4:
-  case GEMM_FORMAT_INT4A8:
-    return (row[k / 2] >> k % 2 * 4 & 15) - zero_of(weight, n, k);
+  case GEMM_TYPE_NONE:
+    return facts->bits == 4 ? (row[k / 2] >> k % 2 * 4 & 15) - zero_of(weight, n, k)
+                            : (row[k / 4] >> k % 4 * 2 & 3) - 1;
   default:
-    return (row[k / 4] >> k % 4 * 2 & 3) - 1;
+    return load(facts->element, row, k);
   }
 }
 

@@ -33,6 +33,7 @@ struct side {
   struct subject subject;
   struct backend_experts choices[CHOICES]; /* ids NULL: dense */
   int next_copy, next_choice;
+  bool sorted;
 };
 
 static uint64_t random_bits(uint64_t *state) {
@@ -161,7 +162,7 @@ static enum status turn(struct side *side, uint64_t burst_ns, double *us, struct
 
 /* By the device's clock, all choices. */
 static enum status turn_of_device(struct side *side, uint64_t burst_ns, double *us, struct error *error) {
-  static const struct backend_timing timing = {.launches = LAUNCHES, .quantize = true, .dependent = true};
+  const struct backend_timing timing = {.launches = LAUNCHES, .quantize = !side->sorted, .dependent = true};
   struct subject *subject = &side->subject;
   uint64_t end = clock_ns() + burst_ns, sum = 0, ns = 0, count = 0;
   enum status status = STATUS_OK;
@@ -299,7 +300,7 @@ static void find_roof(const struct side *side, const struct settings *settings, 
 
 static enum status measure_m(const struct settings *settings, const struct data_weight *one, int64_t m,
                              struct pair_figures *out, struct error *error) {
-  struct side ours = {.next_copy = 0}, dense = {.next_copy = 0};
+  struct side ours = {.sorted = settings->sorted}, dense = {.next_copy = 0};
   enum status status = open_experts(&ours, settings, one, m, out, error);
   if (status == STATUS_OK) {
     status = check(&ours, settings, one, m, settings->top, error);
@@ -326,13 +327,14 @@ static void report(const struct tool_call *call, const struct settings *settings
   double dense_gb_per_s = figures->dense > 0 ? (double)figures->dense_bytes / figures->dense / 1e3 : 0;
   if (call->json) {
     print_json(call->out,
-               json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
+               json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:b, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f, s:f}",
                          "format", gemm_format_name(shape->format), "scale", gemm_scale_name(shape->scale), "experts",
                          (json_int_t)settings->experts, "top", (json_int_t)settings->top, "n", (json_int_t)shape->n,
-                         "k", (json_int_t)shape->k, "m", (json_int_t)m, "skew", settings->skew, "hit", figures->hit,
-                         "us", figures->ours, "roof_us", figures->roof, "gb_per_s", gb_per_s, "dense_n",
-                         (json_int_t)figures->dense_n, "dense_m", (json_int_t)figures->dense_m, "dense_us",
-                         figures->dense, "dense_gb_per_s", dense_gb_per_s, "ratio", figures->ratio));
+                         "k", (json_int_t)shape->k, "m", (json_int_t)m, "skew", settings->skew, "sorted",
+                         (int)settings->sorted, "hit", figures->hit, "us", figures->ours, "roof_us", figures->roof,
+                         "gb_per_s", gb_per_s, "dense_n", (json_int_t)figures->dense_n, "dense_m",
+                         (json_int_t)figures->dense_m, "dense_us", figures->dense, "dense_gb_per_s", dense_gb_per_s,
+                         "ratio", figures->ratio));
     return;
   }
   fprintf(call->out, "%-7s%-6s%4lld of%6lld x%6lld  T %2lld  M %5lld%7.1f hit%11.1f us%8.1f GB/s",

@@ -135,12 +135,16 @@ bool settings_parse(const struct tool_call *call, struct settings *settings) {
   settings->plot = tool_value(call, "plot");
   settings->top = settings->experts > 0 ? top : 0;
   settings->skew = skew;
+  settings->sorted = tool_value(call, "sorted") != NULL;
   if (settings->top > settings->experts) {
     return tool_fail(call, TOOL_USAGE, "--top is at most what --experts is") == TOOL_OK;
   }
   settings->processor_time = processor_time;
   if (settings->processor_time && (cuda || threads != 1 || settings->experts > 0)) {
     return tool_fail(call, TOOL_USAGE, "--clock cpu is of one thread: cpu backend, --threads 1, no experts") == TOOL_OK;
+  }
+  if (settings->sorted && (!cuda || settings->experts == 0)) {
+    return tool_fail(call, TOOL_USAGE, "--sorted is of --experts on the cuda backend") == TOOL_OK;
   }
   if (!cuda && (settings->kernel != KERNEL_OWN || settings->family || settings->dependent || settings->quantizer ||
                 settings->plot)) {

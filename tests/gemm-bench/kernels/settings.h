@@ -35,6 +35,7 @@ struct settings {
   const char *plot;     /* file, or NULL */
   int64_t experts, top; /* of each weight, and that a row takes; 0: dense products */
   double skew;          /* of the experts' odds: s of Zipf's law */
+  bool sorted;          /* rows lie sorted by expert, as the kernel reads them */
 };
 
 /* False after having said what is wrong. `ops` is set before: some defaults depend on the backend. */

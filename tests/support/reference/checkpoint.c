@@ -1,5 +1,7 @@
 #include "checkpoint.h"
 
+#include "proto/weights/safetensors.h"
+
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,42 +29,6 @@ void checkpoint_add(struct checkpoint *checkpoint, const char *name, const char 
   memcpy(tensor->data, data, bytes);
 }
 
-static const char *code_dtype(enum gemm_format format) {
-  switch (format) {
-  case GEMM_FORMAT_INT8:
-    return "I8";
-  case GEMM_FORMAT_FP8:
-    return "F8_E4M3";
-  case GEMM_FORMAT_INT2:
-  case GEMM_FORMAT_INT2A8:
-    return "U8";
-  case GEMM_FORMAT_INT4:
-  case GEMM_FORMAT_INT4A8:
-  case GEMM_FORMAT_MXFP4:
-  case GEMM_FORMAT_NVFP4:
-    return "U16";
-  case GEMM_FORMAT_F16:
-    return "F16";
-  default:
-    return "BF16";
-  }
-}
-
-static const char *scale_dtype(const struct gemm_weight *shape) {
-  switch (gemm_scale_type(shape)) {
-  case GEMM_F32:
-    return "F32";
-  case GEMM_F16:
-    return "F16";
-  case GEMM_BF16:
-    return "BF16";
-  case GEMM_E4M3:
-    return "F8_E4M3";
-  default:
-    return "F8_E8M0";
-  }
-}
-
 void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, const struct oracle_weight *weight) {
   const struct gemm_weight *shape = &weight->shape;
   uint64_t bits = (uint64_t)gemm_format_facts(shape->format)->bits, pack = bits < 8 ? 4 : 1;
@@ -71,7 +37,7 @@ void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, cons
   uint8_t *codes = allocate((uint64_t)shape->n * row_bytes);
   for (int64_t n = 0; n < shape->n; n++)
     memcpy(codes + (uint64_t)n * row_bytes, weight->canonical + (uint64_t)n * weight->layout.row_bytes, row_bytes);
-  checkpoint_add(checkpoint, name, code_dtype(shape->format), shape->n, (int64_t)columns, codes,
+  checkpoint_add(checkpoint, name, safetensors_codes_name(shape->format), shape->n, (int64_t)columns, codes,
                  (uint64_t)shape->n * row_bytes);
   free(codes);
   if (weight->layout.scale_count == 0)
@@ -80,8 +46,8 @@ void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, cons
   bool matrix = gemm_scale_facts(shape->scale)->k > 0;
   int64_t rows = (int64_t)weight->layout.scale_rows, groups = matrix ? (int64_t)weight->layout.scale_columns : 0;
   snprintf(beside, sizeof beside, "%s_scale", name);
-  checkpoint_add(checkpoint, beside, scale_dtype(shape), rows, groups, weight->canonical + weight->layout.scales_offset,
-                 weight->layout.scales_bytes);
+  checkpoint_add(checkpoint, beside, safetensors_type_name(gemm_scale_type(shape)), rows, groups,
+                 weight->canonical + weight->layout.scales_offset, weight->layout.scales_bytes);
   snprintf(beside, sizeof beside, "%s_zero", name);
   if (weight->layout.zeros_bytes > 0)
     checkpoint_add(checkpoint, beside, "U8", rows, groups, weight->canonical + weight->layout.zeros_offset,

@@ -11,7 +11,7 @@
 /* Instrumented, the reference would take most of a sanitizer run; its bounds are those of the loops around it. */
 #define PLAIN __attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined")))
 
-const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
+const struct oracle_kind oracle_kinds[] = {
     {GEMM_FORMAT_INT8, GEMM_SCALE_ONE},
     {GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
     {GEMM_FORMAT_FP8, GEMM_SCALE_ONE},
@@ -30,6 +30,7 @@ const struct oracle_kind oracle_kinds[ORACLE_KINDS] = {
     {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32},
     {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS},
 };
+const int oracle_kinds_count = sizeof oracle_kinds / sizeof *oracle_kinds;
 
 static void *allocate(uint64_t bytes) {
   void *memory = calloc(1, bytes ? bytes : 1);
@@ -234,28 +235,24 @@ static void input_make(struct oracle_weight *out, uint64_t *state) {
 void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *shape, uint64_t seed) {
   uint64_t state = seed;
   double unit = 1 / sqrt((double)shape->k);
+  const struct gemm_format_facts *facts = gemm_format_facts(shape->format);
+  uint64_t mask = (1u << facts->bits) - 1;
   weight_start(out, shape);
   for (int64_t n = 0; n < shape->n; n++) {
     for (int64_t k = 0; k < shape->k; k++) {
       double value;
-      switch (shape->format) {
-      case GEMM_FORMAT_INT8:
+      switch (facts->element) {
+      case GEMM_INT8:
         value = (int8_t)oracle_random(&state);
         break;
-      case GEMM_FORMAT_FP8:
+      case GEMM_E4M3:
         value = 90 * oracle_normal(&state);
         break;
-      case GEMM_FORMAT_INT2:
-      case GEMM_FORMAT_INT2A8:
-        value = (int)(oracle_random(&state) & 3) - 1;
-        break;
-      case GEMM_FORMAT_INT4:
-      case GEMM_FORMAT_INT4A8:
-        value = (int)(oracle_random(&state) & 15) - 8;
-        break;
-      case GEMM_FORMAT_MXFP4:
-      case GEMM_FORMAT_NVFP4:
+      case GEMM_E2M1:
         value = 3 * oracle_normal(&state);
+        break;
+      case GEMM_TYPE_NONE: /* bytes behind K are codes of zero */
+        value = (int)(oracle_random(&state) & mask) - (int)(facts->padding & mask);
         break;
       default:
         value = oracle_normal(&state) * unit;
@@ -263,10 +260,7 @@ void oracle_weight_make(struct oracle_weight *out, const struct gemm_weight *sha
       code_set(out, n, k, (float)value);
     }
   }
-  double typical = shape->format == GEMM_FORMAT_INT8             ? 74
-                   : shape->format == GEMM_FORMAT_FP8            ? 90
-                   : gemm_format_facts(shape->format)->bits == 4 ? 4
-                                                                 : 1;
+  double typical = facts->element == GEMM_INT8 ? 74 : facts->element == GEMM_E4M3 ? 90 : facts->bits == 4 ? 4 : 1;
   for (uint64_t i = 0; i < out->layout.scale_count; i++) {
     /* INT2's codes reach further up than down, so that a negative scale is often the better one. */
     double sign = shape->format == GEMM_FORMAT_INT2 && oracle_random(&state) % 2 == 0 ? -1 : 1;

@@ -39,11 +39,11 @@ enum oracle_row {
 };
 
 /* Every format with every scale mode that it has; of 4 bits, which have many, some. */
-enum { ORACLE_KINDS = 17 };
 extern const struct oracle_kind {
   enum gemm_format format;
   enum gemm_scale scale;
-} oracle_kinds[ORACLE_KINDS];
+} oracle_kinds[];
+extern const int oracle_kinds_count;
 
 /* splitmix64. Each call moves *state on. */
 uint64_t oracle_random(uint64_t *state);

@@ -59,7 +59,7 @@ void device_close(struct device *device) {
 
 int device_kinds(const struct backend_ops *ops) {
   int count = 0;
-  while (count < ORACLE_KINDS && (ops->formats & 1u << oracle_kinds[count].format))
+  while (count < oracle_kinds_count && (ops->formats & 1u << oracle_kinds[count].format))
     count++;
   return count;
 }

@@ -98,7 +98,7 @@ static void same_bits(const struct gemm_weight *shape, int64_t m, enum gemm_type
 
 static void every_format_gives_the_same_bits(void **state) {
   (void)state;
-  for (int i = 0; i < ORACLE_KINDS; i++) {
+  for (int i = 0; i < oracle_kinds_count; i++) {
     struct gemm_weight shape = {.n = 150, .k = 500, .format = oracle_kinds[i].format, .scale = oracle_kinds[i].scale};
     enum gemm_type x_type = shape.format == GEMM_FORMAT_F16    ? GEMM_F16
                             : shape.format == GEMM_FORMAT_BF16 ? GEMM_BF16

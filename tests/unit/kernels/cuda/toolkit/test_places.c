@@ -53,9 +53,8 @@ static void test_attaches(void **state) {
   assert_int_equal(attached(&codes2a8, LAYOUT_TILES2A8, false, &error), STATUS_INVALID);
 }
 
-static struct backend_weight experts_of(int64_t n, int64_t k) {
-  struct backend_weight out = {
-      .weight = {.n = n, .k = k, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW, .experts = 128}};
+static struct backend_weight experts_of(int64_t n, int64_t k, enum gemm_format format, enum gemm_scale scale) {
+  struct backend_weight out = {.weight = {.n = n, .k = k, .format = format, .scale = scale, .experts = 128}};
   struct error error;
   assert_int_equal(layout_compute(&out.weight, layout_choose(&out.weight, 90, true), &out.layout, &error), STATUS_OK);
   return out;
@@ -64,7 +63,8 @@ static struct backend_weight experts_of(int64_t n, int64_t k) {
 /* Weights are read once for 4096 rows of eight experts each in the 512 MiB that a slot has, by a layer, too. */
 static void test_experts_at_a_time(void **state) {
   (void)state;
-  struct backend_weight up = experts_of(3072, 4096), down = experts_of(4096, 1536);
+  struct backend_weight up = experts_of(3072, 4096, GEMM_FORMAT_FP8, GEMM_SCALE_ROW);
+  struct backend_weight down = experts_of(4096, 1536, GEMM_FORMAT_FP8, GEMM_SCALE_ROW);
   const struct backend_experts sums = {.top = 8, .sum = true}, all = {.top = 8};
   const struct backend_step steps[] = {
       {.weight = &up, .y_type = GEMM_BF16, .activation = GEMM_SILU, .gated = true},
@@ -81,11 +81,50 @@ static void test_experts_at_a_time(void **state) {
   assert_int_equal(rows, 4096);
 }
 
+/* What the two weights of a layer want of a lane holds all that it may be asked for, of either and of both, and seven
+ * eighths of it do not. */
+static void test_experts_of_a_lane(void **state) {
+  (void)state;
+  enum { ROWS = 512, TOP = 8 };
+  static const struct {
+    enum gemm_format format;
+    enum gemm_scale scale;
+  } kinds[] = {{GEMM_FORMAT_INT8, GEMM_SCALE_ROW},
+               {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK},
+               {GEMM_FORMAT_F16, GEMM_SCALE_NONE},
+               {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32}};
+  for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+    struct backend_weight up = experts_of(3072, 4096, kinds[i].format, kinds[i].scale);
+    struct backend_weight down = experts_of(4096, 1536, kinds[i].format, kinds[i].scale);
+    uint64_t of_up = experts_weight_bytes(&up.weight, &up.layout, ROWS * TOP);
+    uint64_t of_down = experts_weight_bytes(&down.weight, &down.layout, ROWS * TOP);
+    uint64_t bytes = of_up > of_down ? of_up : of_down;
+    const struct backend_experts sums = {.top = TOP, .sum = true};
+    const struct backend_step steps[] = {
+        {.weight = &up, .y_type = GEMM_F32, .activation = GEMM_SILU, .gated = true},
+        {.weight = &down, .y_type = GEMM_F32},
+    };
+    const struct backend_job jobs[] = {
+        {.weight = &up, .x_type = GEMM_F32, .y_type = GEMM_F32, .experts = &sums, .steps = steps, .step_count = 2},
+        {.weight = &up, .x_type = GEMM_F32, .y_type = GEMM_F32, .experts = &sums},
+        {.weight = &down, .x_type = GEMM_F32, .y_type = GEMM_F32, .experts = &sums}};
+    int64_t rows = 0;
+    struct error error;
+    for (int job = 0; job < 3; job++) {
+      assert_int_equal(experts_run_rows(&jobs[job], ROWS, 0, bytes, &rows, &error), STATUS_OK);
+      assert_int_equal(rows, ROWS);
+    }
+    assert_int_equal(experts_run_rows(&jobs[0], ROWS, 0, bytes - bytes / 8, &rows, &error), STATUS_OK);
+    assert_in_range(rows, 1, ROWS - 1);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_plans),
       cmocka_unit_test(test_attaches),
       cmocka_unit_test(test_experts_at_a_time),
+      cmocka_unit_test(test_experts_of_a_lane),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,6 +71,30 @@ static void test_shape_text(void **state) {
     assert_int_not_equal(variant_problem_parse(bad[i], &back, &error), STATUS_OK);
 }
 
+/* What is kept is found again, whatever format and scale mode its weight has. */
+static void test_shape_text_of_all_weights(void **state) {
+  (void)state;
+  char text[VARIANT_TEXT_BYTES];
+  struct variant_problem back;
+  struct error error;
+  int count = 0;
+  for (int format = 1; format < GEMM_FORMATS; format++)
+    for (int scale = 0; scale < GEMM_SCALES; scale++) {
+      const struct variant_problem each = {
+          .weight = {.n = 4096, .k = 8192, .format = (enum gemm_format)format, .scale = (enum gemm_scale)scale},
+          .m = 16,
+          .x_type = format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F16,
+          .y_type = GEMM_F32};
+      if (gemm_weight_check(&each.weight, &error) != STATUS_OK)
+        continue;
+      count++;
+      if (variant_problem_parse(variant_problem_text(&each, text), &back, &error) != STATUS_OK)
+        fail_msg("%s: %s", text, error.text);
+      assert_true(variant_problem_equal(&each, &back));
+    }
+  assert_true(count > 30);
+}
+
 static void test_kernel_text(void **state) {
   (void)state;
   char text[VARIANT_TEXT_BYTES];
@@ -291,11 +315,17 @@ static void test_nowhere_to_keep(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_buckets),         cmocka_unit_test(test_shape_text),
-      cmocka_unit_test(test_kernel_text),     DB_TEST(test_comes_back),
-      DB_TEST(test_another_identity),         DB_TEST(test_damaged_files_are_misses),
-      DB_TEST(test_hostile_files_are_misses), DB_TEST(test_so_many_and_no_more),
-      DB_TEST(test_the_note_of_a_death),      DB_TEST(test_the_notes_of_two_devices),
+      cmocka_unit_test(test_buckets),
+      cmocka_unit_test(test_shape_text),
+      cmocka_unit_test(test_shape_text_of_all_weights),
+      cmocka_unit_test(test_kernel_text),
+      DB_TEST(test_comes_back),
+      DB_TEST(test_another_identity),
+      DB_TEST(test_damaged_files_are_misses),
+      DB_TEST(test_hostile_files_are_misses),
+      DB_TEST(test_so_many_and_no_more),
+      DB_TEST(test_the_note_of_a_death),
+      DB_TEST(test_the_notes_of_two_devices),
       DB_TEST(test_nowhere_to_keep),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
