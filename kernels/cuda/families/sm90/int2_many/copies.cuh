@@ -55,17 +55,19 @@ template <typename Shape> struct supply {
 // or in place of the latter of each lane that has made pairs of x.
 constexpr int copying = 2;
 
-// A lane of each warp makes those of some stages: a barrier takes who makes it some 30 cycles.
+// A lane of each warp makes those of a stage: a barrier takes who makes it some 30 cycles.
 template <typename Shape> __device__ inline void make_barriers(shared<Shape> &s) {
-  if (threadIdx.x % 32 != 0)
+  static_assert(Shape::stages <= Shape::threads / 32);
+  const uint32_t i = threadIdx.x / 32;
+  if (threadIdx.x % 32 != 0 || i >= Shape::stages)
     return;
-  for (int i = threadIdx.x / 32; i < s.stages; i += Shape::threads / 32) {
-    ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::pairs ? 1 + 32 * Shape::pair_parts : copying);
-    ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-    if constexpr (Shape::pairs) {
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-    }
+  ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
+  if constexpr (!Shape::pairs) {
+    ptx::barrier_init(ptx::shared_address(&s.full[i]), copying);
+  } else {
+    ptx::barrier_init(ptx::shared_address(&s.full[i]), 1 + 32 * Shape::pair_parts);
+    ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
+    ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
   }
   ptx::fence_barrier_init();
 }

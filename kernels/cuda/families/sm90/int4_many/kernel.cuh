@@ -31,7 +31,7 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
-  make_barriers(s);
+  int2_many::make_barriers(s);
   __syncthreads();
   const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
   if (helper >= 0) {
