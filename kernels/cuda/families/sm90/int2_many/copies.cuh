@@ -55,23 +55,6 @@ template <typename Shape> struct supply {
 // or in place of the latter of each lane that has made pairs of x.
 constexpr int copying = 2;
 
-// A lane of each warp makes those of a stage: a barrier takes who makes it some 30 cycles.
-template <typename Shape> __device__ inline void make_barriers(shared<Shape> &s) {
-  static_assert(Shape::stages <= Shape::threads / 32);
-  const uint32_t i = threadIdx.x / 32;
-  if (threadIdx.x % 32 != 0 || i >= Shape::stages)
-    return;
-  ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-  if constexpr (!Shape::pairs) {
-    ptx::barrier_init(ptx::shared_address(&s.full[i]), copying);
-  } else {
-    ptx::barrier_init(ptx::shared_address(&s.full[i]), 1 + 32 * Shape::pair_parts);
-    ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-    ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-  }
-  ptx::fence_barrier_init();
-}
-
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
   const uint64_t policy = w.plan.x_tiles > 1 ? ptx::policy_evict_normal() : ptx::policy_evict_first();
   supply<Shape> from(w);

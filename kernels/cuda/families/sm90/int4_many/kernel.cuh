@@ -31,7 +31,13 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
-  int2_many::make_barriers(s);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < s.stages; i++) {
+      ptx::barrier_init(ptx::shared_address(&s.full[i]), int2_many::copying);
+      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
+    }
+    ptx::fence_barrier_init();
+  }
   __syncthreads();
   const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
   if (helper >= 0) {
