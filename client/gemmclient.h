@@ -88,8 +88,8 @@ enum gemmd_format {
 };
 
 /* Along K: GROUP 128 elements, GROUP64, GROUP32. INT2, INT4 and their likes have scales in f16; those of _BF16 are
- * bf16. _ZEROS: with a zero point, an integer, beside each. GROUP16_FACTORS: e4m3 for 16 elements, and a factor a row.
- */
+ * bf16. _ZEROS: with a zero point, an integer, beside each; _ZEROS_F16: any f16. GROUP16_FACTORS: e4m3 for 16 elements,
+ * and a factor a row. */
 enum gemmd_scale {
   GEMMD_SCALE_DEFAULT = 0, /* what the file has; INT8 and FP8: ROW, INT2(A8) and INT4(A8): GROUP, MXFP4: GROUP32, NVFP4:
                               GROUP16_FACTORS; F16 and BF16 have none */
@@ -111,7 +111,15 @@ enum gemmd_scale {
   GEMMD_SCALE_GROUP_BF16_ZEROS = 16,
   GEMMD_SCALE_GROUP64_BF16_ZEROS = 17,
   GEMMD_SCALE_GROUP32_BF16_ZEROS = 18,
-  GEMMD_SCALE_GROUP16_FACTORS = 19
+  GEMMD_SCALE_GROUP16_FACTORS = 19,
+  GEMMD_SCALE_ROW_ZEROS_F16 = 20,
+  GEMMD_SCALE_GROUP_ZEROS_F16 = 21,
+  GEMMD_SCALE_GROUP64_ZEROS_F16 = 22,
+  GEMMD_SCALE_GROUP32_ZEROS_F16 = 23,
+  GEMMD_SCALE_ROW_BF16_ZEROS_F16 = 24,
+  GEMMD_SCALE_GROUP_BF16_ZEROS_F16 = 25,
+  GEMMD_SCALE_GROUP64_BF16_ZEROS_F16 = 26,
+  GEMMD_SCALE_GROUP32_BF16_ZEROS_F16 = 27
 };
 
 enum gemmd_method {
@@ -366,8 +374,8 @@ GEMMD_API int gemmd_model_load(gemmd_session *session, const gemmd_model *model,
  * f16 and bf16 as they are; 2 bits four a byte, the first in the lowest bits, code c for c - 1; 4 bits two a byte, code
  * c for c - 8, for c less the zero point, or e2m1), then scales,
  * row-major: f32, of weights below 8 bits f16, or as their mode says, of MXFP4 e8m0, of NVFP4 e4m3. `zeros` are zero
- * points, a byte beside each scale, `factors` of NVFP4 an f32 for each row, by which its scales are to be multiplied;
- * else they are NULL. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of x goes
+ * points, a byte or an f16 beside each scale, `factors` of NVFP4 an f32 for each row, by which its scales are to be
+ * multiplied; else they are NULL. With GEMMD_INPUT_SCALE the scale of x, with GEMMD_INPUT_ORDER which element of x goes
  * with each of K; else these are NULL. */
 typedef struct gemmd_content {
   int64_t n, k;
@@ -381,7 +389,7 @@ typedef struct gemmd_content {
   void *map;             /* the library's */
   uint64_t bytes;
   uint32_t experts; /* E: codes and scales are those of each, one behind the other; 0: none */
-  const uint8_t *zeros;
+  const void *zeros;
   const float *factors;
 } gemmd_content;
 

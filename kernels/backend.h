@@ -167,6 +167,7 @@ struct backend_timing {
   uint32_t launches;
   bool quantize;  /* x is converted to what the kernel reads, and sorted by expert, in every launch, from the device's
                      memory; cpu: always */
+  bool cold;      /* cuda: W is in no cache, by copies of it where there are too few weights and there is room */
   bool dependent; /* cuda: a kernel may read its weight before the one ahead of it has ended */
   int lane;       /* with config.direct, whose memory is used; then all is as enqueue has it, whatever the two say */
 };

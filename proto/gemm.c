@@ -18,7 +18,9 @@ static const uint32_t type_bytes[] = {
     [GEMM_F32] = 4, [GEMM_F16] = 2, [GEMM_BF16] = 2, [GEMM_INT8] = 1, [GEMM_E4M3] = 1, [GEMM_S32] = 4, [GEMM_E8M0] = 1,
 };
 #define BIT(number) (1u << (number))
-#define ROWS_AND_GROUPS (BIT(GEMM_SCALE_ROW) | (BIT(GEMM_SCALE_GROUP32_BF16_ZEROS + 1) - BIT(GEMM_SCALE_GROUP)))
+#define ROWS_AND_GROUPS                                                                                                \
+  (BIT(GEMM_SCALE_ROW) | (BIT(GEMM_SCALE_GROUP32_BF16_ZEROS + 1) - BIT(GEMM_SCALE_GROUP)) |                            \
+   (BIT(GEMM_SCALE_GROUP32_BF16_ZEROS_F16 + 1) - BIT(GEMM_SCALE_ROW_ZEROS_F16)))
 #define REAL (BIT(GEMM_F32) | BIT(GEMM_F16) | BIT(GEMM_BF16))
 
 static const struct gemm_format_facts formats[GEMM_FORMATS] = {
@@ -115,6 +117,18 @@ void gemm_scale_put(enum gemm_type type, void *scales, uint64_t index, float val
          : bytes == sizeof half ? (const void *)&half
                                 : (const void *)&byte,
          bytes);
+}
+
+float gemm_zero_get(enum gemm_scale scale, const void *zeros, uint64_t index) {
+  return gemm_scale_facts(scale)->zeros_f16 ? gemm_scale_get(GEMM_F16, zeros, index)
+                                            : (float)((const uint8_t *)zeros)[index];
+}
+
+void gemm_zero_put(enum gemm_scale scale, void *zeros, uint64_t index, float value) {
+  if (gemm_scale_facts(scale)->zeros_f16)
+    gemm_scale_put(GEMM_F16, zeros, index, value);
+  else
+    ((uint8_t *)zeros)[index] = (uint8_t)value;
 }
 
 int64_t gemm_scale_group(const struct gemm_weight *weight) {
@@ -249,7 +263,8 @@ enum status gemm_layout_compute(const struct gemm_weight *weight, struct gemm_la
   over |= __builtin_mul_overflow(layout.scale_count, scale_bytes, &layout.scales_bytes);
   over |= __builtin_add_overflow(layout.scales_offset, layout.scales_bytes, &layout.total_bytes);
   if (gemm_scale_facts(weight->scale)->zeros) {
-    layout.zeros_bytes = layout.scale_count;
+    over |= __builtin_mul_overflow(layout.scale_count, gemm_scale_facts(weight->scale)->zeros_f16 ? 2u : 1u,
+                                   &layout.zeros_bytes);
     over |= add_section(&layout, layout.zeros_bytes, &layout.zeros_offset);
   }
   if (gemm_scale_facts(weight->scale)->factors) {

@@ -81,20 +81,17 @@ struct gemm_weight {
 };
 
 /* The canonical form of a weight, in which loaders write and backends read: rows of codes, then scales, then zero
- * points where the scale mode has them: a byte beside each scale, then factors where it has these: an f32 for each row
- * of W, by which its scales are to be multiplied. Each from a multiple of GEMM_SECTION on.
- *   INT8, FP8     one byte an element; rows padded with zeros to a multiple of 16 elements
- *   F16, BF16     two bytes an element; rows padded with zeros to a multiple of 16 elements
- *   INT2(A8)      four codes a byte, the first in the lowest bits; rows padded with code 1 (the value 0) to a
- *                 multiple of 128 elements, so that a group never straddles the end
- *   INT4(A8)      two codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements
- *   MXFP4, NVFP4  the same of e2m1, padded with zeros
- * With experts: the rows of all of them one behind the other, expert e from row e * N on, then the scales of all of
- * them, then their zero points, then their factors. Each has those that it would have alone: ONE is one an expert,
- * BLOCK ceil(N/128) rows of blocks an expert.
- * Behind all that, where `input` says so: the scale of x, one f32, and the order of x's elements, K of u32, each from a
- * multiple of GEMM_SECTION on.
- * All sizes are in bytes. */
+ * points where the scale mode has them: a byte or an f16 beside each scale, then factors where it has these: an f32 for
+ * each row of W, by which its scales are to be multiplied. Each from a multiple of GEMM_SECTION on. INT8, FP8     one
+ * byte an element; rows padded with zeros to a multiple of 16 elements F16, BF16     two bytes an element; rows padded
+ * with zeros to a multiple of 16 elements INT2(A8)      four codes a byte, the first in the lowest bits; rows padded
+ * with code 1 (the value 0) to a multiple of 128 elements, so that a group never straddles the end INT4(A8)      two
+ * codes a byte, the first in the low bits; rows padded with code 8 to a multiple of 128 elements MXFP4, NVFP4  the same
+ * of e2m1, padded with zeros With experts: the rows of all of them one behind the other, expert e from row e * N on,
+ * then the scales of all of them, then their zero points, then their factors. Each has those that it would have alone:
+ * ONE is one an expert, BLOCK ceil(N/128) rows of blocks an expert. Behind all that, where `input` says so: the scale
+ * of x, one f32, and the order of x's elements, K of u32, each from a multiple of GEMM_SECTION on. All sizes are in
+ * bytes. */
 struct gemm_layout {
   uint64_t row_bytes;     /* from one row of codes to the next */
   uint64_t codes_bytes;   /* n * row_bytes, for each expert */
@@ -106,7 +103,7 @@ struct gemm_layout {
   uint64_t input_offset;                  /* of the scale of x, or of where it would be */
   uint64_t order_offset;                  /* the same of the order */
   uint64_t input_bytes;                   /* from input_offset to the end of both; 0: there is neither */
-  uint64_t zeros_offset, zeros_bytes;     /* of a byte for each scale; 0: there are none */
+  uint64_t zeros_offset, zeros_bytes;     /* of one for each scale; 0: there are none */
   uint64_t factors_offset, factors_bytes; /* of an f32 for each row; 0: there are none */
 };
 
@@ -194,6 +191,7 @@ struct gemm_scale_facts {
   int64_t n, k;        /* elements of W that share a scale, along N and along K; 0: all there are */
   enum gemm_type type; /* in which they are stored; NONE: the format's own */
   bool zeros;          /* there is a zero point beside each */
+  bool zeros_f16;      /* which is an f16; else a byte, that codes reach */
   bool factors;        /* there is one for each row of W, in f32 */
 };
 /* Of zeros for a number that is no mode. */
@@ -204,6 +202,9 @@ enum gemm_type gemm_scale_type(const struct gemm_weight *weight);
 /* Scale `index` of a weight whose scales are of this type. */
 float gemm_scale_get(enum gemm_type type, const void *scales, uint64_t index);
 void gemm_scale_put(enum gemm_type type, void *scales, uint64_t index, float value);
+/* Zero point `index` of a weight of this mode, which has them. */
+float gemm_zero_get(enum gemm_scale scale, const void *zeros, uint64_t index);
+void gemm_zero_put(enum gemm_scale scale, void *zeros, uint64_t index, float value);
 /* Elements of a row of W that share a scale: K where a row has one, or all have. */
 int64_t gemm_scale_group(const struct gemm_weight *weight);
 

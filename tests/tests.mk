@@ -130,7 +130,7 @@ test-image: ## the OCI image in a container (takes root)
 
 test-vllm: all ## the vLLM plugin in vLLM, and in its HTTP server (installs about 7 GB into .cache; PYTHON=path has both already)
 	@$(if $(PYTHON),,tests/python/environments/vllm.sh)
-	@TEST_LIMIT_S=3600 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
+	@TEST_LIMIT_S=7200 PYTHON=$(or $(PYTHON),.cache/vllm/bin/python) GEMMD_BUILD=$(BUILD) tests/run.sh tests/python/test_vllm.py tests/python/test_vllm_server.py
 
 bench-vllm: all ## requests a second, start and memory of vLLM's server, alone and with gemmd (MODEL=folder ARGUMENTS='"plain=" "int8=--quantization gemmd_int8"')
 	@$(if $(PYTHON),,tests/python/environments/vllm.sh)

@@ -204,7 +204,8 @@ static enum status apply_rule(struct model_item *item, const gemmd_model *wanted
   if (item->error.status != STATUS_OK)
     return STATUS_OK;
   if (item->format == GEMM_FORMAT_NONE)
-    (void)error_set(&item->error, STATUS_UNSUPPORTED, "tensor '%s' is %s, which no format holds as it is: name one",
+    (void)error_set(&item->error, STATUS_UNSUPPORTED,
+                    "tensor '%s' is %s, which no format holds as it is: name one for it, as int8",
                     IMPORT_SHOW(item->base), safetensors_dtype_name(first->tensor->tensor->dtype));
   else if (!first->real && !gemm_stored_alike(item->format, first->format))
     (void)error_set(&item->error, STATUS_UNSUPPORTED, "tensor '%s' is %s, quantized already; it loads as %s, not as %s",

@@ -192,7 +192,7 @@ bool tool_word(const struct tool_call *call, const char *option, const struct wo
   const char *text = tool_value(call, option);
   if (text == NULL || word_number(words, text, out))
     return true;
-  char list[320];
+  char list[1024];
   word_list(words, list, sizeof list);
   tool_fail(call, TOOL_USAGE, "--%s must be %s, got %s", option, list, *text != '\0' ? text : "nothing");
   return false;

@@ -199,7 +199,7 @@ static void write_group4(const struct convert *convert, uint64_t index, const fl
   else
     (void)set_scale(convert, index, quantize_int4(&how, values, count, codes, &zero));
   if (how.zeros)
-    convert->canonical[source->layout.zeros_offset + index] = zero;
+    gemm_zero_put(weight->scale, convert->canonical + source->layout.zeros_offset, index, zero);
 }
 
 static enum status write_codes4(const struct convert *convert, uint64_t row, const struct scratch *scratch, uint8_t *to,
@@ -360,12 +360,18 @@ static enum status put_scale(const struct convert *convert, const struct source_
 }
 
 static enum status put_zero(const struct convert *convert, const struct source_piece *piece, uint64_t index,
-                            uint32_t value, struct error *error) {
-  uint32_t most = (1u << gemm_format_facts(convert->source->weight.format)->bits) - 1;
-  if (value > most)
-    return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %u, codes reach %u",
-                     safetensors_show(piece->from.tensor->tensor->name).text, (unsigned long long)index, value, most);
-  convert->canonical[convert->source->layout.zeros_offset + index] = (uint8_t)value;
+                            float value, struct error *error) {
+  const struct gemm_weight *weight = &convert->source->weight;
+  uint32_t most = (1u << gemm_format_facts(weight->format)->bits) - 1;
+  const char *name = safetensors_show(piece->from.tensor->tensor->name).text;
+  bool any = gemm_scale_facts(weight->scale)->zeros_f16;
+  if (any && !isfinite(value))
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %g", name, (unsigned long long)index,
+                     (double)value);
+  if (!any && !(value >= 0.0f && value <= (float)most))
+    return error_set(error, STATUS_BAD_FILE, "tensor '%s': zero point %llu is %g, codes reach %u", name,
+                     (unsigned long long)index, (double)value, most);
+  gemm_zero_put(weight->scale, convert->canonical + convert->source->layout.zeros_offset, index, value);
   return STATUS_OK;
 }
 

@@ -4,6 +4,7 @@
 #include "direct/direct.h"
 #include "direct/measure.h"
 #include "direct/open.h"
+#include "exec/cold.h"
 #include "exec/measure.h"
 #include "exec/measured.h"
 #include "exec/predict.h"
@@ -201,6 +202,7 @@ static void cuda_close(struct backend *backend) {
       slot_close(backend, &backend->slots[i]);
     turns_close(backend);
     measured_close(backend);
+    cold_drop(backend);
     cuda_tensors_drop(backend);
     lanes_close(&backend->lanes);
     side_close(&backend->side);

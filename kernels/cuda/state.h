@@ -123,6 +123,14 @@ struct measured {
   } each[MEASURED_MOST];
 };
 
+/* Of exec/cold.h. */
+struct cold {
+  struct region region;
+  uint64_t serial; /* of the weight that was copied, or need not be; 0: none */
+  size_t count;    /* that were measured with it */
+  uint32_t copies, turn;
+};
+
 struct backend {
   const struct driver *driver;
   CUdevice device;
@@ -153,6 +161,7 @@ struct backend {
   struct slot slots[SLOTS_MAX];
   struct backend_turns turns[CUDA_TURNS];
   struct measured measured;
+  struct cold cold;
   struct region trial_staging; /* beside `trial`: copies of it as kernels of stored weights read them */
   uint8_t *trial_y;            /* in `trial`: where y of what is measured goes, dense */
   struct backend_arena trial;  /* of tensors/trial.h; of no device memory: there is none */

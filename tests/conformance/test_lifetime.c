@@ -246,14 +246,15 @@ static void test_busy(void **state) {
 
 /* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
  * before they come; the machine's own cores take it with them, and give it back. */
-/* The same product again and again, each time of a weight elsewhere: where it was before is no memory any more. */
+/* The same product again and again, each time of a weight elsewhere: where it was before is no memory any more. Also by
+ * copies of it, which do not outlive a rest. */
 static void test_measured_where_it_lies_now(void **state) {
   (void)state;
   struct error error = {0};
   struct backend_plan plan;
   struct oracle_weight weight;
   struct oracle_x x;
-  const struct backend_timing timing = {.launches = 5, .quantize = true, .dependent = true};
+  struct backend_timing timing = {.launches = 5, .quantize = true, .dependent = true};
   oracle_weight_make(&weight, &kept_shape, 4);
   oracle_x_make(&x, KEPT_ROWS, kept_shape.k, GEMM_F16, 1, 8);
   struct backend_weight *handle = device_load(&device, &weight, 0);
@@ -270,8 +271,13 @@ static void test_measured_where_it_lies_now(void **state) {
     struct device_request request = {.weight = copy, .shape = &kept_shape, .x = &x, .m = x.m, .y_type = GEMM_F32};
     free(device_run(&device, &request));
     struct backend_job job = device_stage(&device, &request);
-    assert_int_equal(device.ops->measure(device.backend, &job, &copy, 1, &timing, &ns, &error), STATUS_OK);
-    assert_true(ns > 0);
+    for (int again = 0; again < 3; again++) {
+      timing.cold = again > 0;
+      assert_int_equal(device.ops->measure(device.backend, &job, &copy, 1, &timing, &ns, &error), STATUS_OK);
+      assert_true(ns > 0);
+      if (round == 1 && device.ops->rest != NULL)
+        device.ops->rest(device.backend);
+    }
     device.ops->weight_detach(device.backend, copy);
     device.ops->slab_close(device.backend, other);
     close(fd);

@@ -172,6 +172,24 @@ static void copy_lines(const struct foreign *foreign, uint64_t at, int64_t lines
   device_finish(&device, &job);
 }
 
+/* Lays W and as many rows of x as the form says, and returns their product, for the caller to free. */
+static double *lay_both(const struct oracle_weight *weight, int64_t m, uint64_t seed, const struct tensors_form *form,
+                        uint8_t *x_at, uint64_t x_stride, uint8_t *w_at, uint64_t w_stride) {
+  int64_t n = weight->shape.n, k = weight->shape.k;
+  struct oracle_x x;
+  oracle_x_make(&x, m, k, GEMM_F16, 1, seed);
+  double *values = oracle_x_values(&x, &weight->shape, false), *product = oracle_product(values, m, weight, NULL);
+  uint16_t *dense = malloc((uint64_t)(n * k) * 2);
+  assert_non_null(dense);
+  copy_rows((uint8_t *)dense, (uint64_t)k * 2, weight->canonical, (uint64_t)k * 2, weight->layout.row_bytes, n);
+  lay(w_at, w_stride, dense, n, k, form->w_turned);
+  lay(x_at, x_stride, x.data, m, k, form->x_turned);
+  free(dense);
+  free(values);
+  oracle_x_free(&x);
+  return product;
+}
+
 /* Products of tensors with the same numbers, wherever they lie, give the sums of those that lie by rows. `foreign`: x
  * and W lie there; NULL: in the arena. `variant`: NULL, or what was found for such a product. */
 static void one_form(int size, const struct tensors_form *asked, enum gemm_type y_type, const struct foreign *foreign,
@@ -195,19 +213,9 @@ static void one_form(int size, const struct tensors_form *asked, enum gemm_type 
   assert_true(batch <= 3);
   for (int64_t i = 0; i < batch; i++) {
     struct oracle_weight weight;
-    struct oracle_x x;
     oracle_weight_make(&weight, &shape, (uint64_t)(size * 8 + i));
-    oracle_x_make(&x, m, k, GEMM_F16, 1, (uint64_t)(9 + i));
-    double *values = oracle_x_values(&x, &shape, false);
-    references[i] = oracle_product(values, m, &weight, NULL);
-    uint16_t *dense = malloc((uint64_t)(n * k) * 2);
-    assert_non_null(dense);
-    copy_rows((uint8_t *)dense, (uint64_t)k * 2, weight.canonical, (uint64_t)k * 2, weight.layout.row_bytes, n);
-    lay(device.base + w_at + (uint64_t)i * form.w_step, w_stride, dense, n, k, form.w_turned);
-    lay(device.base + x_at + (uint64_t)i * form.x_step, x_stride, x.data, m, k, form.x_turned);
-    free(dense);
-    free(values);
-    oracle_x_free(&x);
+    references[i] = lay_both(&weight, m, (uint64_t)(9 + i), &form, device.base + x_at + (uint64_t)i * form.x_step,
+                             x_stride, device.base + w_at + (uint64_t)i * form.w_step, w_stride);
     oracle_weight_free(&weight);
     for (int64_t row = 0; row < m && form.add; row++)
       for (int64_t column = 0; column < n; column++) {

@@ -179,8 +179,8 @@ static void forms_that_a_tensor_does_not_take(void **state) {
     int status;
     const char *text;
   } cases[] = {
-      {witness_load("int8", "new", (enum gemmd_format)0), GEMMD_INVALID, "format must be 1..10, got 0"},
-      {witness_load("int8", "new", (enum gemmd_format)11), GEMMD_INVALID, "format must be 1..10, got 11"},
+      {witness_load("int8", "new", (enum gemmd_format)0), GEMMD_INVALID, "format must be 1.."},
+      {witness_load("int8", "new", (enum gemmd_format)31), GEMMD_INVALID, "format must be 1.."},
       {witness_load("int8", "new", GEMMD_FORMAT_FP8), GEMMD_UNSUPPORTED, "int8"},
       {witness_load("f16", "new", GEMMD_FORMAT_FP8), GEMMD_INVALID, "scale mode group does not go with format fp8"},
       {witness_load("f16", "new", GEMMD_FORMAT_INT8), GEMMD_INVALID, "method 3 does not go with format int8"},

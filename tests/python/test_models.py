@@ -965,10 +965,10 @@ class Export(Served):
         self.session.load_model(self.folder, format="stored", prefix="changed.")
         self.model({"a.weight": ("F32", w)})
         for name, format, scale in (("int8", "int8", "row"), ("one", "int8", "one"), ("fp8", "fp8", "row"), ("block", "fp8", "block"),
-                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("mx", "mxfp4", "group32"), ("nv", "nvfp4", "group16-factors")):  # fmt: skip
+                                    ("int2", "int2", "group"), ("wide", "int2", "row"), ("half", "f16", 0), ("short", "bf16", 0), ("four", "int4", "group32-bf16-zeros"), ("rows", "int4", "row-zeros"), ("real", "int4", "group64-zeros-f16"), ("mx", "mxfp4", "group32"), ("nv", "nvfp4", "group16-factors")):  # fmt: skip
             self.session.load_model(self.folder, format=format, scale=scale, prefix=name + ".")
         before = {info.name: (info.hash, info.format, info.scale, info.input) for info in self.session.weights()}
-        self.assertEqual(len(before), 14)
+        self.assertEqual(len(before), 15)
         self.assertEqual([before["changed." + name][3] for name in "bc"], [51, 1])
         file = self.folder / "export" / "all.safetensors"
         file.parent.mkdir()
@@ -1076,9 +1076,16 @@ class Gguf(Served):
     def test_refusals(self):
         w = np.zeros((N, K), np.float16)
         self.load({"blk.0.ffn_up.weight": (12, w.shape, bytes(N * K // 256 * 144))})
-        self.refuse(errors.UnsupportedError, "is Q4_K, whose groups have a real minimum")
+        self.refuse(errors.UnsupportedError, "is Q4_K, whose groups have a minimum of their own")
         self.load({"blk.0.ffn_up.weight": (14, w.shape, bytes(N * K // 256 * 210))})
         self.refuse(errors.UnsupportedError, "is Q6_K, for which gemmd has no format")
+        self.load({"blk.0.ffn_up.weight": (3, w.shape, bytes(N * K // 32 * 20)), "blk.0.ffn_down.weight": (2, w.shape, bytes(N * K // 32 * 18)),
+                   "blk.0.ffn_gate.weight": (8, w.shape, bytes(N * K // 32 * 34))})  # fmt: skip
+        result = self.session.load_model(self.folder, format="stored", rules=[("*gate*", "int8")], keep_going=True)
+        self.assertEqual(result.names, ["model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.gate_proj.weight"])
+        self.assertEqual([name for name, _ in result.failed], ["model.layers.0.mlp.up_proj.weight"])
+        self.assertIn("is Q4_1, whose groups have a minimum of their own", str(result.failed[0]))
+        self.forget()
         self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes())}, "mamba")
         self.refuse(errors.UnsupportedError, "architecture 'mamba'")
         self.load({"blk.0.ffn_up.weight": (1, w.shape, w.tobytes()), "blk.0.ffn_up.scale": (0, (1,), bytes(4))})

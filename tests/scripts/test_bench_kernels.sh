@@ -39,6 +39,7 @@ expect 2 "got: int8 64x64" --file <(echo int8 64x64)
 expect 2 "there is nothing to measure in it" --file <(echo '# nothing')
 expect 2 "--file takes the place" --file "$work/cases" --m 1
 expect 2 "$work/none: No such file or directory" --file "$work/none"
+expect 2 "or group32-bf16-zeros-f16, got group16" --scale group16
 expect 2 "--m: 0 is no number of 1..16777216" --m 0
 expect 2 "--shapes: 3 is no NxK" --shapes 3
 expect 2 "--formats: int3 is no format" --formats int3

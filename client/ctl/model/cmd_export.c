@@ -144,7 +144,8 @@ static bool announce_matrix(json_t *header, const gemmd_weight_info *info, uint3
   if (scale_of(info)->zeros) {
     snprintf(beside, sizeof beside, "%s_zero", name);
     json_t *shape = scale_shape(info, &elements);
-    good = good && announce(header, beside, "U8", shape, elements, offset);
+    bool f16 = scale_of(info)->zeros_f16;
+    good = good && announce(header, beside, f16 ? "F16" : "U8", shape, elements * (f16 ? 2 : 1), offset);
   }
   if (scale_of(info)->factors) {
     snprintf(beside, sizeof beside, "%s_factor", name);
@@ -210,6 +211,7 @@ static bool write_content(const gemmd_weight_info *info, const gemmd_content *co
   uint32_t scale_bytes = gemm_type_bytes(scale_type(info));
   const uint8_t *row = content->codes, *scales = content->scales, *zeros = content->zeros;
   const float *factors = content->factors;
+  size_t zero_bytes = scale_of(info)->zeros_f16 ? 2 : 1;
   for (uint32_t e = 0; e < matrices(info); e++) {
     for (int64_t i = 0; i < content->n; i++, row += content->row_bytes)
       if (fwrite(row, (size_t)bytes, 1, out) != 1)
@@ -217,9 +219,9 @@ static bool write_content(const gemmd_weight_info *info, const gemmd_content *co
     if (count > 0 && fwrite(scales, scale_bytes, (size_t)count, out) != count)
       return false;
     scales += count * scale_bytes;
-    if (zeros != NULL && fwrite(zeros, 1, (size_t)count, out) != count)
+    if (zeros != NULL && fwrite(zeros, zero_bytes, (size_t)count, out) != count)
       return false;
-    zeros += zeros != NULL ? count : 0;
+    zeros += zeros != NULL ? count * zero_bytes : 0;
     if (factors != NULL && fwrite(factors, sizeof *factors, (size_t)content->n, out) != (size_t)content->n)
       return false;
     factors += factors != NULL ? content->n : 0;

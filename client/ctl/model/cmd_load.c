@@ -105,8 +105,8 @@ static const struct tool_option load_options[] = {
 #include "../../../proto/formats.def"
      "or of a model stored: as it is in the file", false},
     {"scale", "MODE",
-     "one, row, block, group; int4: group64, group32, each with -bf16, -zeros behind; else what the file has, or the "
-     "format's own",
+     "one, row, block, group; int4: group64, group32, each with -bf16, -zeros or -zeros-f16 behind; else what the file "
+     "has, or the format's own",
      false},
     {"method", "METHOD", "absmax, least-squares or ternary, where the file is not quantized", false},
     {"replace", NULL, "even where a name stands for other content; of a model, its prefix' other names go", false},

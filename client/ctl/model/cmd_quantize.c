@@ -386,7 +386,7 @@ static enum tool_exit run_quantize(struct tool_call *call) {
 static const struct tool_option quantize_options[] = {
     {"format", "FORMAT", "int2, int4, int8", true},
     {"output", "FILE", "where the codes go: a safetensors file, or a folder, that `load` takes", true},
-    {"scale", "MODE", "of int2: group (if not given), row", false},
+    {"scale", "MODE", "of int2 and int4: group (if not given), row", false},
     {"method", "METHOD", "gptq, or round: the least squared error of the weights; gptq if not given", false},
     {"calibration", "FILE", "text for a model; else safetensors with rows that layers see, by weights' names", false},
     {"evaluate", "FILE", "the same with other rows, to measure errors with; else the calibration's", false},
@@ -402,7 +402,7 @@ const struct tool_command ctl_quantize = {
     .least = 1,
     .most = 1,
     .summary =
-        "Makes 2-bit or INT8 weights with less error than rounding makes; needs no gemmd. Of a model, a folder,\n"
+        "Makes INT2, INT4 or INT8 weights with less error than rounding makes; needs no gemmd. Of a model, a folder,\n"
         "layer by layer over what the quantized layers before put out: by python3 with gemmclient, torch and\n"
         "transformers. Prints the relative errors of the layers' outputs, rounded and by GPTQ.",
     .options = quantize_options,

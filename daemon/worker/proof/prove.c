@@ -60,7 +60,7 @@ static void *make_canonical(const struct gemm_weight *weight, struct error *erro
   for (uint64_t i = 0; i < layout.scale_count; i++)
     gemm_scale_put(gemm_scale_type(weight), canonical + layout.scales_offset, i, 0.001f * (float)(1 + i % 7));
   if (layout.zeros_bytes > 0)
-    memset(canonical + layout.zeros_offset, 7, layout.zeros_bytes);
+    memset(canonical + layout.zeros_offset, gemm_scale_facts(weight->scale)->zeros_f16 ? 0x47 : 7, layout.zeros_bytes);
   for (uint64_t i = 0; i < layout.factors_bytes / sizeof(float); i++)
     gemm_scale_put(GEMM_F32, canonical + layout.factors_offset, i, 0.25f * (float)(1 + i % 5));
   return canonical;

@@ -108,7 +108,7 @@ static enum status work_given(struct tuner *tuner, struct error *error) {
 static enum status sample(struct tuner *tuner, const struct variant *variant, uint32_t launches, uint64_t *ns,
                           struct error *error) {
   struct backend_job job = tuner->trial.job;
-  const struct backend_timing timing = {.launches = launches, .quantize = true, .dependent = true};
+  const struct backend_timing timing = {.launches = launches, .quantize = true, .cold = true, .dependent = true};
   *ns = 0;
   job.variant = variant;
   uint64_t begin = clock_ns();

@@ -78,10 +78,10 @@ struct micro_tile {
 
 /* What a panel of codes of 4 bits is, see layout.h. */
 struct micro_codes4 {
-  int group;  /* 16, 32, 64 or 128: elements of K that share a scale */
-  bool bf16;  /* scales; else f16 */
-  bool zeros; /* behind them; else 8 */
-  bool e2m1;  /* codes; else integers */
+  int group; /* 16, 32, 64 or 128: elements of K that share a scale */
+  bool bf16; /* scales; else f16 */
+  int zeros; /* bytes of a zero point behind each: 1 of an integer, 2 of an f16; 0: all are 8 */
+  bool e2m1; /* codes; else integers */
 };
 
 /* Sums of rows of s8 with INT2A8, INT4A8: the exact sum of each group by its column's scale, the groups added in f32.

@@ -27,6 +27,13 @@ static ALWAYS_INLINE counts load_zeros(const void *from) {
   return __builtin_convertvector(bytes, counts);
 }
 
+/* The same of any kind, as f32. `from` is that of column 0. */
+static ALWAYS_INLINE lanes load_real_zeros(const struct micro_codes4 *form, const uint8_t *from, int column) {
+  return form->zeros == 2   ? load_halves(from + 2 * column)
+         : form->zeros == 1 ? __builtin_convertvector(load_zeros(from + column), lanes)
+                            : broadcast_lanes(8.0f);
+}
+
 /* ---- INT4A8 */
 
 static ALWAYS_INLINE counts multiply_code4(counts sum, counts codes, counts x) {
@@ -120,10 +127,19 @@ static ALWAYS_INLINE void block_codes4(const struct micro_groups *groups, int ro
     }
     UNROLL for (int v = 0; v < vectors; v++) {
       lanes scale = load_scales(w + 2 * (column + v * LANES), form.bf16);
-      counts zero = form.zeros ? load_zeros(w + 2 * width + column + v * LANES) : broadcast(8);
+      const uint8_t *zeros = w + 2 * width;
+      counts zero = form.zeros == 1 ? load_zeros(zeros + column + v * LANES) : broadcast(8);
+      lanes real = {0};
+      if (form.zeros == 2) {
+        real = load_real_zeros(&form, zeros, column + v * LANES);
+        zero = broadcast(0);
+      }
       UNROLL for (int row = 0; row < rows; row++) {
         counts start = broadcast((uint32_t)groups->start[group * groups->start_stride + row]);
         lanes value = __builtin_convertvector(sum[row][v] + start * zero, lanes);
+        if (form.zeros == 2) {
+          value = multiply_f32(value, __builtin_convertvector(start, lanes), real);
+        }
         total[row][v] = multiply_f32(total[row][v], value, scale);
       }
     }
@@ -215,9 +231,8 @@ struct codes4_scale {
 static ALWAYS_INLINE struct codes4_scale codes4_scale(const struct micro_codes4 *form, const uint8_t *behind, int width,
                                                       int column, bool e2m1) {
   lanes scale = load_scales(behind + 2 * column, form->bf16);
-  counts zero = form->zeros ? load_zeros(behind + 2 * width + column) : broadcast(8);
   return (struct codes4_scale){.scale = e2m1 ? scale * 0.5f : scale,
-                               .less = -__builtin_convertvector(zero, lanes) * scale};
+                               .less = -load_real_zeros(form, behind + 2 * width, column) * scale};
 }
 
 /* Code k of 8 in each dword. */

@@ -411,7 +411,7 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
                         .coded4 = weight->shape.format == GEMM_FORMAT_INT4A8,
                         .form = {.group = (int)weight->layout.group,
                                  .bf16 = gemm_scale_type(&weight->shape) != GEMM_F16,
-                                 .zeros = gemm_scale_facts(weight->shape.scale)->zeros,
+                                 .zeros = (int)cpu_layout_zero_bytes(&weight->shape),
                                  .e2m1 = gemm_format_facts(weight->shape.format)->element == GEMM_E2M1}};
   panel.group_steps = grouped ? MICRO_GROUP / (stage->k / stage->steps) : 0;
   panel.source = source_of(&panel);

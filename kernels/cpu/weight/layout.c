@@ -19,12 +19,17 @@ static int64_t group_of(const struct gemm_weight *weight) {
   return gemm_is_packed(weight->format) && group > 0 ? group : MICRO_GROUP;
 }
 
+uint64_t cpu_layout_zero_bytes(const struct gemm_weight *weight) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(weight->scale);
+  return facts->zeros_f16 ? sizeof(uint16_t) : facts->zeros;
+}
+
 static uint64_t column_bytes(const struct gemm_weight *weight, uint64_t k) {
   uint64_t bits = (uint64_t)gemm_format_facts(weight->format)->bits, group = (uint64_t)group_of(weight);
   if (!gemm_is_packed(weight->format)) {
     return k * bits / 8;
   }
-  return k / group * (group * bits / 8 + sizeof(uint16_t) + gemm_scale_facts(weight->scale)->zeros);
+  return k / group * (group * bits / 8 + sizeof(uint16_t) + cpu_layout_zero_bytes(weight));
 }
 
 enum status cpu_layout_compute(const struct gemm_weight *weight, struct cpu_layout *out, struct error *error) {
@@ -241,6 +246,7 @@ static void pack_codes(const struct gemm_weight *weight, const struct cpu_layout
   const uint8_t *scales = (const uint8_t *)canonical + layout->canonical.scales_offset;
   int bits = gemm_format_facts(weight->format)->bits;
   int64_t words = layout->group * bits / 32;
+  uint64_t zero_bytes = cpu_layout_zero_bytes(weight);
   for (int64_t group = 0; group < layout->k / layout->group; group++) {
     for (int64_t i = 0; i < words; i++, row += sizeof(uint32_t), out += 4 * width) {
       uint32_t word = order_codes(row, bits == 2);
@@ -251,10 +257,11 @@ static void pack_codes(const struct gemm_weight *weight, const struct cpu_layout
     uint16_t scale = there ? scale_bits(gemm_scale_type(weight), scales, index) : 0;
     memcpy(out + 2 * column, &scale, sizeof(scale));
     out += 2 * width;
-    if (layout->canonical.zeros_bytes > 0) {
-      out[column] = there ? ((const uint8_t *)canonical)[layout->canonical.zeros_offset + index] : 0;
-      out += width;
+    if (zero_bytes > 0 && there) {
+      memcpy(out + zero_bytes * (uint64_t)column,
+             (const uint8_t *)canonical + layout->canonical.zeros_offset + index * zero_bytes, zero_bytes);
     }
+    out += zero_bytes * (uint64_t)width;
   }
 }
 

@@ -9,10 +9,9 @@
  *   BF16          [K/2][w][2]
  *   F16           [K][w]
  *   2 and 4 bits  [K/g]: dwords of codes, [w] of them for each 16 or 8 of K, then [w] scales of 16 bits (f16, or bf16
- *                 where they are bf16, e8m0 or e4m3), then [w] zero points of u8, where there are some. Of b bits,
- *                 those from b * i on of byte j of a dword are code 4i + j: shifted by b * i and masked, a dword is
- *                 four successive codes. g is how many elements share a scale, 128 where a row has one, which is there
- *                 for each 128
+ *                 where they are bf16, e8m0 or e4m3), then [w] zero points of u8 or f16, where there are some. Of b
+ *                 bits, those from b * i on of byte j of a dword are code 4i + j: shifted by b * i and masked, a dword
+ * is four successive codes. g is how many elements share a scale, 128 where a row has one, which is there for each 128
  * K is padded to a whole step, for these and FP8 with block scales to 128. Behind the panels: [N] f32 scales (INT8, FP8
  * with one scale or one a row; NVFP4's factors), or as they are in the canonical form (FP8 with block scales); then
  * what is done to x, as it is there.
@@ -45,6 +44,8 @@ MUST_CHECK enum status cpu_layout_compute(const struct gemm_weight *weight, stru
  * the canonical form of all of them, as *out->canonical names offsets. `layout` is of all; 0 where there are none. */
 const void *cpu_layout_expert(const struct cpu_layout *layout, int64_t e, const void *canonical,
                               struct cpu_layout *out);
+/* Of a zero point; 0: there are none. */
+uint64_t cpu_layout_zero_bytes(const struct gemm_weight *weight);
 /* Columns that panel `panel` has room for. */
 int cpu_layout_width(const struct cpu_layout *layout, const struct gemm_weight *weight, int64_t panel);
 /* Writes one panel, width * column_bytes. */

@@ -100,7 +100,8 @@ static struct coded coded_at(const struct backend_weight *weight, int64_t n, int
   const uint8_t *behind = from + group * at.bits / 8 * at.width;
   at.codes = from + 4 * column;
   at.scale = behind + 2 * column;
-  at.zero = gemm_scale_facts(weight->shape.scale)->zeros ? behind + 2 * at.width + column : NULL;
+  uint64_t zero_bytes = cpu_layout_zero_bytes(&weight->shape);
+  at.zero = zero_bytes > 0 ? behind + 2 * at.width + (uint64_t)column * zero_bytes : NULL;
   return at;
 }
 
@@ -117,7 +118,7 @@ static double value_of_code(const struct backend_weight *weight, int64_t n, int6
     return number_from_e2m1((uint8_t)code);
   }
   int middle = gemm_format_facts(weight->shape.format)->padding & ((1 << at.bits) - 1);
-  return code - (at.zero != NULL ? *at.zero : middle);
+  return code - (at.zero != NULL ? gemm_zero_get(weight->shape.scale, at.zero, 0) : (float)middle);
 }
 
 double cpu_weight_code(const struct backend_weight *weight, int64_t n, int64_t k) {
@@ -189,7 +190,8 @@ static void put_scales(const struct backend_weight *weight, uint8_t *canonical) 
     gemm_scale_put(gemm_scale_type(&weight->shape), canonical + layout->scales_offset, i,
                    (float)cpu_weight_scale(weight, n, k));
     if (facts->zeros) {
-      canonical[layout->zeros_offset + i] = *coded_at(weight, n, k).zero;
+      uint64_t bytes = cpu_layout_zero_bytes(&weight->shape);
+      memcpy(canonical + layout->zeros_offset + i * bytes, coded_at(weight, n, k).zero, bytes);
     }
   }
   if (facts->factors) {

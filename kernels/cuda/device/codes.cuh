@@ -55,3 +55,8 @@ __device__ inline float code_scale(const void *scales, int64_t i, gemm_type type
     return __half2float(static_cast<const __half *>(scales)[i]);
   return __bfloat162float(static_cast<const __nv_bfloat16 *>(scales)[i]);
 }
+
+// Zero point i.
+__device__ inline float code_zero(const void *zeros, int64_t i, bool f16) {
+  return f16 ? __half2float(static_cast<const __half *>(zeros)[i]) : static_cast<const uint8_t *>(zeros)[i];
+}

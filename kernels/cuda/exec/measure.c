@@ -1,6 +1,7 @@
 /* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
 #include "measure.h"
 
+#include "cold.h"
 #include "experts.h"
 #include "measured.h"
 #include "operand.h"
@@ -82,12 +83,16 @@ static enum status product_graph(struct backend *backend, struct backend_weight 
   chunk.follows = timing->dependent || quantizes;
   chunk.in_row = timing->dependent && !quantizes;
   enum status status = quantizes ? chunk_stage_bare(&chunk, error) : chunk_stage(&chunk, error);
+  if (timing->cold)
+    cold_make(backend, weights[0], count);
+  bool copied = timing->cold && backend->cold.copies > 0;
   if (status == STATUS_OK)
     status = measure_begin(slot->stream, error);
   if (status != STATUS_OK)
     return status;
   for (uint32_t i = 0; i < timing->launches && status == STATUS_OK; i++) {
-    chunk.weight = weights[i % count];
+    struct backend_weight next = copied ? cold_next(backend, weights[0]) : *weights[i % count];
+    chunk.weight = &next;
     if (quantizes)
       status = chunk_quantize_bare(&chunk, error);
     if (status == STATUS_OK)

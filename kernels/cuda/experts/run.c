@@ -200,8 +200,9 @@ static void choose(struct course *course) {
     const struct kernel_family *family = step.variant ? kernel_family_of(step.variant) : NULL;
     course->variants[i] =
         family && family->experts ? *step.variant : selector_find(run->selector, run->backend, &problem, false);
-    int rows = kernel_family_of(&course->variants[i])->tile_rows(&course->variants[i]);
-    course->groups.tile_rows = rows < course->groups.tile_rows ? rows : course->groups.tile_rows;
+    const struct variant *variant = &course->variants[i];
+    if (variant->family->count > 0 && variant->values[0] < course->groups.tile_rows)
+      course->groups.tile_rows = variant->values[0];
   }
 }
 

@@ -101,9 +101,9 @@ struct kernel_family {
   /* What it leaves; NULL: y. Pure. */
   struct kernel_sums (*leaves)(const struct kernel_problem *problem, const struct variant *variant);
   bool writes_rows; /* where call->y_rows says */
-  bool experts;     /* it takes products over experts, and no others */
-  /* With `experts`: rows of the tiles that the variant takes at most. Pure. */
-  int (*tile_rows)(const struct variant *variant);
+  /* It takes products over experts, and no others; its first parameter is the rows of the tiles that it takes at most,
+   * and without any it looks at no tiles. */
+  bool experts;
 
   /* One kernel of each of its files, which leads to the others: to load them by before they are needed. */
   const void *(*kernels[KERNEL_FILES])(void);

@@ -18,6 +18,7 @@
   ROW(int2a8_kernels, int2a8_family)                                                                                   \
   ROW(int4_few_kernels, int4_few_family)                                                                               \
   ROW(int4_many_kernels, int4_many_family)                                                                             \
+  ROW(int4_zeros_kernels, int4_zeros_family)                                                                           \
   ROW(sm80_int2_kernels, sm80_int2_family)                                                                             \
   ROW(sm80_int4_kernels, sm80_int4_family)                                                                             \
   ROW(sm80_rows_kernels, sm80_rows_family)                                                                             \

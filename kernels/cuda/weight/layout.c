@@ -6,6 +6,7 @@
 #include "../families/sm90/int2/tile.h"
 #include "../families/sm90/int2_few/config.h"
 #include "../families/sm90/int2a8/config.h"
+#include "../families/sm90/int4/rests.h"
 #include "../families/sm90/int4/tile.h"
 #include "../families/sm90/int4_few/config.h"
 
@@ -35,6 +36,9 @@ static int64_t rows_of(const struct gemm_weight *weight) {
  */
 enum { TILES_ROWS_LEAST = 128 };
 
+/* Sums of a row of y fit into what a product may use beside its tensors. */
+enum { REAL_ZEROS_ROWS_MOST = 1 << 20 };
+
 enum {
   LINE_BYTES = 128,
   LINES_LEAST = 16, /* in rows that end with one: it is a sixteenth of them, or less */
@@ -54,9 +58,12 @@ uint32_t layout_choose(const struct gemm_weight *weight, int capability, bool pl
   if (!gemm_is_packed(weight->format))
     return rows_choose(weight);
   if (!gemm_is_int2(weight->format)) {
-    bool hopper = capability == 90, dense = weight->experts == 0, zeros = gemm_scale_facts(weight->scale)->zeros;
+    bool hopper = capability == 90, dense = weight->experts == 0;
+    bool f16 = gemm_scale_facts(weight->scale)->zeros_f16; /* which one family takes */
+    if (f16 && !(hopper && dense && weight->n <= REAL_ZEROS_ROWS_MOST))
+      return LAYOUT_CODES4;
     if (weight->format == GEMM_FORMAT_INT4A8)
-      return hopper && dense && !zeros ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
+      return hopper && dense ? LAYOUT_TILES4A8 : LAYOUT_CODES4;
     bool few = hopper ? weight->k <= INT4_FEW_K_MOST : capability >= 80;
     bool fits = dense ? few : hopper && grouped_int4_fits(weight->n, weight->k);
     return fits ? LAYOUT_TILES4 : LAYOUT_CODES4;
@@ -113,7 +120,9 @@ enum status layout_compute(const struct gemm_weight *weight, uint32_t layout, st
     out->k = (int64_t)gemm_round_up((uint64_t)weight->k, layout == LAYOUT_TILES4 ? GEMM_GROUP : 2 * GEMM_GROUP);
     out->codes_bytes =
         (uint64_t)(out->n / INT4_BLOCK_ROWS) * (uint64_t)(out->k / GEMM_GROUP) * 2 * (uint64_t)form.half_bytes;
-    out->scales_bytes = canonical->factors_bytes;
+    out->scales_bytes = gemm_scale_facts(weight->scale)->zeros_f16
+                            ? (uint64_t)out->n * canonical->scale_columns * sizeof(uint32_t)
+                            : canonical->factors_bytes;
   } else if (layout == LAYOUT_CODES2 || layout == LAYOUT_CODES4) {
     out->n = rows_of(weight);
     out->k = (int64_t)canonical->row_bytes * 8 / gemm_format_facts(weight->format)->bits;
@@ -206,6 +215,27 @@ static void input_fill(const struct layout *layout, const void *canonical, uint6
             out);
 }
 
+/* int4/rests.h. */
+static void rests_fill(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *canonical,
+                       uint64_t offset, uint64_t end, uint8_t *out) {
+  const struct gemm_layout *from = &layout->canonical;
+  uint64_t rows = (uint64_t)layout->n, begin = layout->scales_offset;
+  uint64_t at = offset > begin ? offset : begin, stop = min_u64(end, begin + layout->scales_bytes), run;
+  if (!gemm_scale_facts(weight->scale)->zeros_f16)
+    return;
+  for (; at < stop; at += run) {
+    uint64_t word = (at - begin) / sizeof(uint32_t), within = (at - begin) % sizeof(uint32_t), n = word % rows;
+    uint64_t index = n * from->scale_columns + word / rows;
+    uint16_t scale;
+    run = min_u64(sizeof(uint32_t) - within, stop - at);
+    if (n >= (uint64_t)weight->n)
+      continue;
+    memcpy(&scale, canonical + from->scales_offset + index * sizeof scale, sizeof scale);
+    uint32_t rest = int4_rest(scale, gemm_zero_get(weight->scale, canonical + from->zeros_offset, index));
+    memcpy(out + (at - offset), (const uint8_t *)&rest + within, run);
+  }
+}
+
 /* A form in tiles: one of them, by its block of rows and its place in that. */
 struct tiling {
   uint64_t tile_bytes, tile_k;
@@ -254,6 +284,7 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
     const struct tiling tiling = tiling_of(weight);
     memset(out, 0, bytes);
     tiles_fill(weight, layout, &tiling, canonical, offset, out, bytes);
+    rests_fill(weight, layout, canonical, offset, offset + bytes, out);
     factors_fill(layout, canonical, offset, offset + bytes, out);
     input_fill(layout, canonical, offset, offset + bytes, out);
     return;
@@ -331,6 +362,14 @@ static const uint8_t *scale_in_tiles_a8(const struct layout *layout, const uint8
          n % 16 / 8 * 2;
 }
 
+static void zero_read(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *stored, uint64_t n,
+                      uint64_t group, uint8_t code, uint8_t *zeros) {
+  uint32_t rest = 0;
+  if (gemm_scale_facts(weight->scale)->zeros_f16)
+    memcpy(&rest, stored + layout->scales_offset + (group * (uint64_t)layout->n + n) * sizeof rest, sizeof rest);
+  gemm_zero_put(weight->scale, zeros, n * layout->canonical.scale_columns + group, int4_rest_zero(code, rest));
+}
+
 static void tiles4_read(const struct gemm_weight *weight, const struct layout *layout, const uint8_t *stored,
                         uint8_t *out) {
   const struct gemm_layout *to = &layout->canonical;
@@ -350,7 +389,7 @@ static void tiles4_read(const struct gemm_weight *weight, const struct layout *l
       int group = (int)(i % groups);
       memcpy(out + to->scales_offset + at * bytes, tile + int4_tile_scale(&form, row, group), bytes);
       if (form.zeros)
-        out[to->zeros_offset + at] = tile[int4_tile_zero(&form, row, group)];
+        zero_read(weight, layout, stored, n, i, tile[int4_tile_zero(&form, row, group)], out + to->zeros_offset);
     }
   }
 }

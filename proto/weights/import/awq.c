@@ -109,8 +109,9 @@ static float scale(const struct import_weight *weight, const struct import_data 
   return import_group_scale(weight, data, import_group_at(weight, column) * (uint64_t)weight->n + n);
 }
 
-static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  return code_at(data->aux[IMPORT_ZEROS] + import_group_at(weight, column) * ((uint64_t)weight->n / PACK) * 4, n);
+static float zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  return (float)code_at(data->aux[IMPORT_ZEROS] + import_group_at(weight, column) * ((uint64_t)weight->n / PACK) * 4,
+                        n);
 }
 
 const struct importer import_awq = {.name = "AWQ", .take = take, .codes = codes, .scale = scale, .zero = zero};

@@ -10,7 +10,8 @@
  *                   bits; d * (q - 8)
  *   MXFP4           blocks of 32: e8m0 d, 16 bytes of e2m1 codes in the same order
  * Codes c of TQ1_0 and TQ2_0 stand for c - 1, and two groups of 128 have the scale of their block.
- * Q4_1 and the K types add a minimum that is a number of its own, which is no zero point. */
+ * Q4_1 and the K types add a minimum that is a number of its own: a zero point of f16 times the scale is hardly ever
+ * the same number. */
 #include "importer.h"
 
 #include "../../number.h"
@@ -62,13 +63,13 @@ static enum status take_type(struct import_weight *out, struct error *error) {
   case DTYPE_GGUF + GGUF_Q4_1:
   case DTYPE_GGUF + GGUF_Q4_K:
     return error_set(error, STATUS_UNSUPPORTED,
-                     "tensor '%s' is %s, whose groups have a real minimum beside their scale, where zero points of "
-                     "gemmd are whole codes: convert the model to Q4_0, Q8_0 or F16",
+                     "tensor '%s' is %s, whose groups have a minimum of their own, which scale and zero point do not "
+                     "give exactly: convert it to Q4_0, Q8_0 or F16, or leave it out",
                      IMPORT_SHOW(out->name), safetensors_dtype_name(dtype));
   default:
     return error_set(error, STATUS_UNSUPPORTED,
                      "tensor '%s' is %s, for which gemmd has no format; F32, F16, BF16, Q8_0, Q4_0, MXFP4, TQ1_0 and "
-                     "TQ2_0 are taken: convert the model to one of these",
+                     "TQ2_0 are taken: convert it to one of these, or leave it out",
                      IMPORT_SHOW(out->name), safetensors_dtype_name(dtype));
   }
 }

@@ -210,8 +210,8 @@ static float scale(const struct import_weight *weight, const struct import_data 
   return bits_of(weight) == 2 && zero_of(weight, data, g, n) == 2 ? -value : value;
 }
 
-static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  return zero_of(weight, data, import_group_at(weight, column), n);
+static float zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  return (float)zero_of(weight, data, import_group_at(weight, column), n);
 }
 
 const struct importer import_gptq = {.name = "GPTQ",

@@ -37,7 +37,7 @@ static enum gemm_scale find_mode(enum gemm_format format, int64_t width, enum ge
     const struct gemm_weight as = {.format = format, .scale = (enum gemm_scale)mode};
     const struct gemm_scale_facts *facts = gemm_scale_facts(as.scale);
     if (gemm_takes_scale(format, as.scale) && facts->n == 1 && facts->k == width && facts->zeros == zeros &&
-        gemm_scale_type(&as) == type)
+        !facts->zeros_f16 && gemm_scale_type(&as) == type)
       return as.scale;
   }
   return GEMM_SCALE_NONE;

@@ -124,8 +124,9 @@ struct importer {
   /* The factor in place `column` of the weight's scales of row n (ROW, ONE: 0; BLOCK: n counts blocks, too). NULL: they
    * lie with the codes. */
   float (*scale)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
-  /* The zero point beside that scale; where the scale mode has them. One that codes do not reach is refused. */
-  uint32_t (*zero)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
+  /* The zero point beside that scale; where the scale mode has them. One that is not finite, or, where the mode has
+   * integers, that codes do not reach, is refused. */
+  float (*zero)(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
   /* The factor of the scales of row n; where the scale mode has them. */
   float (*factor)(const struct import_weight *weight, const struct import_data *data, uint64_t n);
   /* The same where they lie with the codes: GROUP scales of a row of the tile. */

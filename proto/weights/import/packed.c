@@ -132,13 +132,13 @@ static float scale(const struct import_weight *weight, const struct import_data 
   return import_group_scale(weight, data, n * import_groups(weight) + import_group_at(weight, column));
 }
 
-static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+static float zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
   uint64_t groups = import_groups(weight), g = import_group_at(weight, column);
   if (weight->aux[IMPORT_ZEROS]->tensor->dtype == DTYPE_I8)
-    return (uint32_t)((int8_t)data->aux[IMPORT_ZEROS][n * groups + g] + 8); /* below -8: beyond what codes reach, too */
+    return (float)((int8_t)data->aux[IMPORT_ZEROS][n * groups + g] + 8);
   uint32_t word;
   memcpy(&word, data->aux[IMPORT_ZEROS] + (n / PACK * groups + g) * sizeof word, sizeof word);
-  return word >> 4 * (n % PACK) & 15;
+  return (float)(word >> 4 * (n % PACK) & 15);
 }
 
 const struct importer import_packed = {.name = "pack-quantized",

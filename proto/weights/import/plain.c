@@ -7,7 +7,7 @@
  *   U8 [N, K/4]         gemmd's own INT2: four codes a byte, the first in the lowest bits, F16 scales
  *   U16 [N, K/4]        gemmd's own INT4, scales F16 or BF16, and MXFP4, scales F8_E8M0: four codes an element,
  *                       the first in the lowest bits; NVFP4, scales F8_E4M3
- *   U8 <tensor>_zero    of the scales' shape: INT4's zero points
+ *   U8, F16 <tensor>_zero  of the scales' shape: INT4's zero points
  *   F32 <tensor>_factor [N]: NVFP4's factors of rows
  *
  * What is done to x: <tensor>_input_scale, <stem>.input_scale (compressed-tensors with static activations, ModelOpt) or
@@ -145,9 +145,9 @@ static enum status take_scales(const struct import_model *model, const struct im
   const struct import_entry *zeros = import_beside(model, name, 0, "_zero");
   if (status == STATUS_OK && zeros != NULL && out->format == GEMM_FORMAT_INT4) {
     status = import_add(out, IMPORT_ZEROS, zeros, error);
-    if (status == STATUS_OK &&
-        (zeros->tensor->dtype != DTYPE_U8 || zeros->tensor->elements != scales->tensor->elements))
-      return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 for each scale",
+    if (status == STATUS_OK && ((zeros->tensor->dtype != DTYPE_U8 && zeros->tensor->dtype != DTYPE_F16) ||
+                                zeros->tensor->elements != scales->tensor->elements))
+      return error_set(error, STATUS_BAD_FILE, "tensor '%s' is not a U8 or an F16 for each scale",
                        IMPORT_SHOW(zeros->tensor->name));
   }
   if (status == STATUS_OK && out->format == GEMM_FORMAT_NVFP4)
@@ -328,8 +328,8 @@ static void codes(const struct import_weight *weight, const struct import_data *
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / weight->pack * weight->pack_bytes);
 }
 
-static uint32_t zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
-  return data->aux[IMPORT_ZEROS][import_scale_index(weight, n, column)];
+static float zero(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
+  return gemm_zero_get(weight->scale, data->aux[IMPORT_ZEROS], import_scale_index(weight, n, column));
 }
 
 const struct importer import_plain = {.name = "safetensors",

@@ -66,6 +66,11 @@ static enum status check_type(const struct import_weight *out, struct error *err
                    other != own ? names[other] : "");
 }
 
+static bool zeros_fit(enum gemm_scale mode, const struct import_entry *zeros) {
+  const struct gemm_scale_facts *facts = gemm_scale_facts(mode);
+  return zeros == NULL ? !facts->zeros : facts->zeros && facts->zeros_f16 == (zeros->tensor->dtype == DTYPE_F16);
+}
+
 enum status import_scale_mode(enum gemm_scale wanted, struct import_weight *out, struct error *error) {
   static const enum gemm_scale first[] = {GEMM_SCALE_ONE, GEMM_SCALE_GROUP}; /* where several would fit */
   const struct safetensors_tensor *scales = out->aux[IMPORT_SCALES]->tensor;
@@ -74,7 +79,7 @@ enum status import_scale_mode(enum gemm_scale wanted, struct import_weight *out,
     enum gemm_scale mode = i < 2 ? first[i] : (enum gemm_scale)(i - 2);
     const struct gemm_weight as = {.n = out->n, .k = out->k, .format = out->format, .scale = mode};
     if ((wanted == GEMM_SCALE_NONE || wanted == mode) && gemm_takes_scale(out->format, mode) &&
-        gemm_scale_facts(mode)->zeros == (out->aux[IMPORT_ZEROS] != NULL) && type_fits(gemm_scale_type(&as), scales) &&
+        zeros_fit(mode, out->aux[IMPORT_ZEROS]) && type_fits(gemm_scale_type(&as), scales) &&
         scale_fits(mode, scales, out->n, out->k)) {
       out->scale = mode;
       return STATUS_OK;

@@ -86,7 +86,8 @@ enum status data_weight_make(struct data_weight *out, const struct gemm_weight *
     float scale = scale_of(shape->format) * (1 + (float)(i % 7) / 8);
     gemm_scale_put(gemm_scale_type(shape), out->canonical + layout->scales_offset, i, scale);
   }
-  memset(out->canonical + layout->zeros_offset, 7, layout->zeros_bytes);
+  memset(out->canonical + layout->zeros_offset, gemm_scale_facts(shape->scale)->zeros_f16 ? 0x47 : 7,
+         layout->zeros_bytes); /* f16: 7.28 */
   for (uint64_t i = 0; i < layout->factors_bytes / sizeof(float); i++) {
     gemm_scale_put(GEMM_F32, out->canonical + layout->factors_offset, i, 1 + (float)(i % 5) / 4);
   }
@@ -192,9 +193,10 @@ static uint64_t scale_index(const struct data_weight *weight, int64_t n, int64_t
   return (uint64_t)row * weight->layout.scale_columns + (uint64_t)column;
 }
 
-static int zero_of(const struct data_weight *weight, int64_t n, int64_t k) {
+static double zero_of(const struct data_weight *weight, int64_t n, int64_t k) {
   const struct gemm_layout *layout = &weight->layout;
-  return layout->zeros_bytes > 0 ? weight->canonical[layout->zeros_offset + scale_index(weight, n, k)] : 8;
+  const uint8_t *zeros = weight->canonical + layout->zeros_offset;
+  return layout->zeros_bytes > 0 ? gemm_zero_get(weight->shape.scale, zeros, scale_index(weight, n, k)) : 8;
 }
 
 static double code_of(const struct data_weight *weight, const uint8_t *row, int64_t n, int64_t k) {

@@ -50,8 +50,8 @@ void checkpoint_add_weight(struct checkpoint *checkpoint, const char *name, cons
                  weight->canonical + weight->layout.scales_offset, weight->layout.scales_bytes);
   snprintf(beside, sizeof beside, "%s_zero", name);
   if (weight->layout.zeros_bytes > 0)
-    checkpoint_add(checkpoint, beside, "U8", rows, groups, weight->canonical + weight->layout.zeros_offset,
-                   weight->layout.zeros_bytes);
+    checkpoint_add(checkpoint, beside, gemm_scale_facts(shape->scale)->zeros_f16 ? "F16" : "U8", rows, groups,
+                   weight->canonical + weight->layout.zeros_offset, weight->layout.zeros_bytes);
   snprintf(beside, sizeof beside, "%s_factor", name);
   if (weight->layout.factors_bytes > 0)
     checkpoint_add(checkpoint, beside, "F32", rows, 0, weight->canonical + weight->layout.factors_offset,

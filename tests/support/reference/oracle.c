@@ -27,6 +27,8 @@ const struct oracle_kind oracle_kinds[] = {
     {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP_BF16_ZEROS},
     {GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32},
     {GEMM_FORMAT_INT4A8, GEMM_SCALE_ROW_ZEROS},
+    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS_F16},
+    {GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP_BF16_ZEROS_F16},
     {GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32},
     {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS},
 };
@@ -138,10 +140,31 @@ static uint64_t scale_index(const struct oracle_weight *weight, int64_t n, int64
 }
 
 /* Of codes below 8 bits: which one stands for 0. */
-static int zero_of(const struct oracle_weight *weight, int64_t n, int64_t k) {
+static float zero_of(const struct oracle_weight *weight, int64_t n, int64_t k) {
   int middle = gemm_format_facts(weight->shape.format)->padding & code_mask(weight->shape.format);
-  return weight->layout.zeros_bytes > 0 ? weight->canonical[weight->layout.zeros_offset + scale_index(weight, n, k)]
-                                        : middle;
+  const uint8_t *zeros = weight->canonical + weight->layout.zeros_offset;
+  return weight->layout.zeros_bytes > 0 ? gemm_zero_get(weight->shape.scale, zeros, scale_index(weight, n, k))
+                                        : (float)middle;
+}
+
+static void zeros_set(struct oracle_weight *weight, float (*zero)(uint64_t i)) {
+  for (uint64_t i = 0; weight->layout.zeros_bytes > 0 && i < weight->layout.scale_count; i++) {
+    gemm_zero_put(weight->shape.scale, weight->canonical + weight->layout.zeros_offset, i, zero(i));
+  }
+}
+
+static float integer_zero(uint64_t i) {
+  return (float)(i % 5 == 0 ? 8 : i * 7 % 16);
+}
+
+/* Between codes, codes, and beyond them. */
+static float real_zero(uint64_t i) {
+  return i % 11 == 0 ? 21.375f : i % 7 == 0 ? -3.40625f : i % 5 == 0 ? 8 : (float)(i * 37 % 256) / 17;
+}
+
+static float middle_zero(uint64_t i) {
+  (void)i;
+  return 8;
 }
 
 /* So that scales of e4m3 keep their bits where `unit` is small. */
@@ -159,9 +182,7 @@ static void weight_start(struct oracle_weight *out, const struct gemm_weight *sh
   out->canonical = allocate(out->layout.total_bytes);
   out->values = allocate((uint64_t)(shape->n * shape->k) * sizeof(double));
   memset(out->canonical, gemm_format_facts(shape->format)->padding, out->layout.codes_bytes);
-  for (uint64_t i = 0; i < out->layout.zeros_bytes; i++) {
-    out->canonical[out->layout.zeros_offset + i] = (uint8_t)(i % 5 == 0 ? 8 : i * 7 % 16);
-  }
+  zeros_set(out, gemm_scale_facts(shape->scale)->zeros_f16 ? real_zero : integer_zero);
   for (uint64_t i = 0; i < out->layout.factors_bytes / sizeof(float); i++) {
     element_set(out->canonical + out->layout.factors_offset, (int64_t)i, GEMM_F32, factor(i));
   }
@@ -174,7 +195,7 @@ static void code_set(struct oracle_weight *weight, int64_t n, int64_t k, float v
     return;
   }
   int bits = gemm_format_facts(weight->shape.format)->bits, mask = code_mask(weight->shape.format);
-  int shift = (int)(k * bits % 8), code = (int)value + zero_of(weight, n, k);
+  int shift = (int)(k * bits % 8), code = (int)lrintf(truncf(value) + zero_of(weight, n, k));
   code = is_e2m1(weight->shape.format) ? number_to_e2m1(value) : code < 0 ? 0 : code > mask ? mask : code;
   row[k * bits / 8] = (uint8_t)((row[k * bits / 8] & ~(mask << shift)) | code << shift);
 }
@@ -307,7 +328,7 @@ void oracle_weight_multiply(struct oracle_weight *weight, double factor) {
 
 void oracle_weight_identity(struct oracle_weight *out, const struct gemm_weight *shape) {
   weight_start(out, shape);
-  memset(out->canonical + out->layout.zeros_offset, 8, out->layout.zeros_bytes);
+  zeros_set(out, middle_zero);
   for (uint64_t i = 0; i < out->layout.factors_bytes / sizeof(float); i++) {
     element_set(out->canonical + out->layout.factors_offset, (int64_t)i, GEMM_F32, 1);
   }

@@ -171,7 +171,7 @@ class GemmdLinear(nn.Module):
     ) -> "GemmdLinear":
         """Serves a weight that is quantized already: codes [n, k] of int8 or float8_e4m3fn with scales, one, [n], or
         [n/128, k/128] of blocks; or of 4 bits, uint16 [n, k/4], the first in the lowest bits, with scales [n, groups] of
-        float16 or bfloat16 and `zeros`, uint8 of that shape (int4, int4a8), or of uint8, e8m0 (mxfp4), or of
+        float16 or bfloat16 and `zeros`, uint8 or float16 of that shape (int4, int4a8), or of uint8, e8m0 (mxfp4), or of
         float8_e4m3fn with `factors`, float32 [n], by which a row's scales are to be multiplied (nvfp4). `scale`: that
         the scales must be; without, what their shape says. Named as from_weight does."""
         chosen = member(Format, format, "format")
@@ -184,7 +184,7 @@ class GemmdLinear(nn.Module):
             scales = scales[:, None]
         tensors = {"weight": (kind, *_bytes(codes)), "scale": (_SCALES[scales.dtype], *_bytes(scales))}
         if zeros is not None:
-            tensors["weight_zero"] = ("U8", *_bytes(zeros))
+            tensors["weight_zero"] = ("F16" if zeros.dtype == torch.float16 else "U8", *_bytes(zeros))
         if factors is not None:
             tensors["weight_factor"] = ("F32", *_bytes(factors))
         digest = hashlib.blake2b(digest_size=8, person=b"codes", salt=_salt(tuple(codes.shape)))

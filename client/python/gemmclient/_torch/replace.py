@@ -14,6 +14,7 @@ from ..errors import GemmdError, InvalidError
 from ..session import Session
 from ..types import Method, Named, Scale
 from .checkpoint import is_checkpoint, load_layers, real_layers
+from .hqq import hqq_codes, is_hqq
 from .module import GemmdLinear, Path
 from .take import Taker
 
@@ -49,8 +50,9 @@ def replace_linear(
 ) -> List[str]:
     """Puts a GemmdLinear in the place of each nn.Linear whose path in the model matches one of the fnmatch(3)
     patterns. Returns the paths; that of a model that is one nn.Linear, which becomes a GemmdLinear, is "". A pattern
-    that matches no layer is InvalidError. Forward hooks go on. The values that the model held are freed with their last
-    other reference.
+    that matches no layer is InvalidError. Layers that HQQ has quantized (HQQLinear, 4 bits along axis 1) are replaced
+    alike, as int4 or int4a8 with the codes, scales and zero points that they have. Forward hooks go on. The values that
+    the model held are freed with their last other reference.
 
     All or none: where a layer is refused, by gemmd or because its weight is parametrized, the error names it, the model
     is as it was, and what was loaded for it is unloaded.
@@ -133,6 +135,8 @@ def _made(
     quantized: Optional[Path],
     release: bool,
 ) -> GemmdLinear:
+    if is_hqq(one.linear):
+        return _of_hqq(one, name, session, format, quantized, release)
     weight, bias = one.linear.weight, one.linear.bias
     if quantized is None:
         return GemmdLinear.from_weight(
@@ -147,6 +151,18 @@ def _made(
     return layer
 
 
+def _of_hqq(
+    one: Found, name: str, session: Session, format: Named, quantized: Optional[Path], release: bool
+) -> GemmdLinear:
+    if quantized is not None:
+        raise InvalidError("HQQ has quantized it already")
+    codes, scales, zeros, scale = hqq_codes(one.linear)
+    return GemmdLinear.from_codes(
+        codes, scales, one.linear.bias, session, name, format, one.linear.compute_dtype,
+        zeros=zeros, scale=scale, release=release,
+    )  # fmt: skip
+
+
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
     try:
@@ -158,6 +174,8 @@ def _named(path: str) -> Iterator[None]:
 def _check(one: Found) -> None:
     """What computes something else than x * W^T + bias, or has no weight of its own, is refused."""
     linear = one.linear
+    if is_hqq(linear):
+        return
     if parametrize.is_parametrized(linear):
         names = ", ".join(linear.parametrizations)
         remedy = "torch.nn.utils.parametrize.remove_parametrizations makes it plain"
@@ -214,7 +232,7 @@ def _chosen(one: Found, classes: Classes, predicate: Predicate) -> bool:
     if parametrize.is_parametrized(one.linear):  # torch makes a class for each
         kind = kind.__bases__[0]
     if classes is None and predicate is None:
-        return kind is nn.Linear
+        return kind is nn.Linear or is_hqq(one.linear)
     return (classes is None or kind in classes) and (predicate is None or bool(predicate(one.path, one.linear)))
 
 
@@ -223,5 +241,5 @@ def _linears(model: nn.Module) -> Iterator[Found]:
         yield Found("", None, "", model)
     for parent_path, parent in model.named_modules():
         for child, module in parent._modules.items():
-            if isinstance(module, nn.Linear):
+            if isinstance(module, nn.Linear) or (module is not None and is_hqq(module)):
                 yield Found(f"{parent_path}.{child}" if parent_path else child, parent, child, module)

@@ -1,5 +1,6 @@
 #include "turns.h"
 
+#include "../cold.h"
 #include "../job.h"
 #include "../measured.h"
 #include "../operand.h"
@@ -147,4 +148,5 @@ void cuda_rest(struct backend *backend) {
     if (!backend->slots[i].busy)
       region_empty(backend->driver, &backend->slots[i].operand);
   measured_close(backend);
+  cold_drop(backend);
 }

@@ -12,12 +12,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
   return true;
 }
 
-/* It looks at no tiles. */
-static int tile_rows(const struct variant *variant) {
-  (void)variant;
-  return EXPERTS_TILE_ANY;
-}
-
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   const struct gemm_weight *weight = &call->weight->weight;
@@ -40,6 +34,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .w_scale = call->weight->scales,
       .w_scale_type = gemm_scale_type(weight),
       .w_zeros = layout->canonical.zeros_bytes > 0 ? call->weight->codes + layout->canonical.zeros_offset : NULL,
+      .w_zeros_f16 = gemm_scale_facts(weight->scale)->zeros_f16,
       .group = packed ? gemm_scale_group(weight) : 0,
       .w_factors = call->weight->factors,
       .x = call->x,
@@ -66,6 +61,5 @@ const struct kernel_family pairs_kernels = {
     .predict = predict,
     .launch = launch,
     .experts = true,
-    .tile_rows = tile_rows,
     .kernels = {kernel_of_pairs},
 };

@@ -95,10 +95,11 @@ __device__ inline void finish(const pairs_product &p, int expert, int64_t row, i
   number_store_as(static_cast<uint8_t *>(p.y) + (p.y_sorted ? row : pair) * p.y_stride, n, p.y_type, value);
 }
 
-// kScaled: sums of a run are scaled before they are added up.
+// kScaled: sums of a run are scaled before they are added up; of packed codes all are, and f32 holds those of INT8 x
+// exactly where zero points are integers.
 template <typename W, typename X, bool kScaled>
 __global__ void __launch_bounds__(32 * warps) run(const __grid_constant__ pairs_product p) {
-  using Sum = std::conditional_t<std::is_same_v<X, int8_t>, int, float>;
+  using Sum = std::conditional_t<std::is_same_v<X, int8_t> && !is_code<W>, int, float>;
   using Total = std::conditional_t<kScaled, float, Sum>;
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(32 * warps) run(const __grid_constant__ pairs_
       const int64_t n = min(first + c, p.n - 1);
       float zero = 0;
       if constexpr (is_code<W>)
-        zero = p.w_zeros ? p.w_zeros[scale_at(p, expert, n, i)] : W::zero;
+        zero = p.w_zeros ? code_zero(p.w_zeros, scale_at(p, expert, n, i), p.w_zeros_f16) : W::zero;
       const Sum part = dot<W, X, Sum>(w + n * p.w_stride, some, i, p.k, zero);
       if constexpr (kScaled)
         sum[c] = fmaf(static_cast<float>(part), scale_of<W>(p, expert, n, row, i), sum[c]);

@@ -12,7 +12,8 @@ struct pairs_product {
   const void *w;                          /* [experts * n], rows of w_stride bytes */
   const void *w_scale;                    /* f32 a row, BLOCK [experts * ceil(n / 128), w_scale_stride] */
   enum gemm_type w_scale_type;            /* of packed weights, with w_scale_stride of them a row */
-  const uint8_t *w_zeros;                 /* beside them, or NULL */
+  const void *w_zeros;                    /* beside them, or NULL */
+  bool w_zeros_f16;                       /* else they are u8 */
   int64_t group;                          /* elements of a row that share one; 0: the weight is not packed */
   const float *w_factors;                 /* [experts * n], of rows of W, or NULL */
   const void *x;                          /* [pairs], rows of x_stride bytes */

@@ -58,6 +58,7 @@ static cudaError_t packed_launch(const struct kernel_device *device, const struc
       .scales = weight->scales,
       .scale_type = gemm_scale_type(&weight->weight),
       .zeros = canonical->zeros_bytes > 0 ? weight->codes + canonical->zeros_offset : NULL,
+      .zeros_f16 = gemm_scale_facts(weight->weight.scale)->zeros_f16,
       .scale_stride = (int64_t)weight->layout.scale_columns,
       .group = gemm_scale_group(&weight->weight),
       .factors = weight->factors,

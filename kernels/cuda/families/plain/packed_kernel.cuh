@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(packed_threads) packed_products(const packed_p
       scales[c] = code_scale(p.scales, at, p.scale_type);
       if (p.factors)
         scales[c] *= p.factors[n];
-      zeros[c] = p.zeros ? p.zeros[at] : Code::zero;
+      zeros[c] = p.zeros ? code_zero(p.zeros, at, p.zeros_f16) : Code::zero;
     }
 #pragma unroll
     for (int r = 0; r < rows; r++)

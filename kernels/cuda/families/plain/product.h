@@ -31,7 +31,8 @@ struct packed_product {
   uint64_t row_bytes;
   const void *scales;
   enum gemm_type scale_type;
-  const uint8_t *zeros; /* beside the scales, or NULL */
+  const void *zeros;    /* beside the scales, or NULL */
+  bool zeros_f16;       /* else they are u8 */
   int64_t scale_stride; /* scales of one row of W */
   int64_t group;        /* elements of it that share one */
   const float *factors; /* [n], by which they are multiplied, or NULL */

@@ -68,8 +68,9 @@ template <int kEights> struct plain_x {
     }
   }
 
-  // Into out[step % 2]; of eight rows two steps at once.
-  __device__ void load(uint32_t base, int step, fragment (&out)[2][kEights]) const {
+  // Into out[step % 2]; of eight rows two steps at once. Of all eights, or of a part of them.
+  template <int kPart = 0, int kParts = 1>
+  __device__ void load(uint32_t base, int step, fragment (&out)[2][kEights / kParts]) const {
     uint32_t four[4];
     if constexpr (kEights == 1) {
       if (step % 2 != 0)
@@ -79,8 +80,8 @@ template <int kEights> struct plain_x {
       out[1][0] = {four[2], four[3]};
     } else {
 #pragma unroll
-      for (int i = 0; i < turns; i++) {
-        ptx::load_matrices(four, base + at[i] + step * 32);
+      for (int i = 0; i < turns / kParts; i++) {
+        ptx::load_matrices(four, base + at[kPart * turns / kParts + i] + step * 32);
         out[step % 2][2 * i] = {four[0], four[1]};
         out[step % 2][2 * i + 1] = {four[2], four[3]};
       }

@@ -6,6 +6,7 @@
 // W, of which each copies half into both.
 #pragma once
 
+#include "../../device/cursor.cuh"
 #include "../../device/turned.cuh"
 #include "wide.h"
 
@@ -47,18 +48,6 @@ template <int kColumns> __device__ inline part part_of(const work &w) {
   return {m * rows, n * kColumns, begin(slice), begin(slice + 1), slice};
 }
 
-template <int kStages> struct cursor {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 // `count` rows of an operand from `first` on.
 template <bool kTurned, int kCluster>
 __device__ inline void copy(uint32_t to, const CUtensorMap *map, int first, int count, int at, uint32_t full) {
@@ -80,7 +69,7 @@ template <int kColumns, bool kXTurned, bool kWTurned, int kCluster>
 __device__ inline void produce(const work &w, shared<kColumns> &s, const part &p) {
   constexpr int each = kColumns / kCluster;
   const int rank = kCluster == 1 ? 0 : blockIdx.x % kCluster;
-  cursor<shared<kColumns>::stages> at;
+  cursor_of<shared<kColumns>::stages> at;
   for (int i = p.begin; i < p.end; i++, at.advance()) {
     const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.ring[at.stage]);
     ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
@@ -128,7 +117,7 @@ template <int kCluster> __device__ inline void give_back(uint32_t empty) {
 template <int kColumns, bool kXTurned, bool kWTurned, bool kBf16, int kCluster>
 __device__ inline void multiply(shared<kColumns> &s, const part &p, int group, float (&sum)[kColumns / 2]) {
   constexpr int x_step = kXTurned ? 128 : 2, w_step = kWTurned ? 128 : 2;
-  cursor<shared<kColumns>::stages> at;
+  cursor_of<shared<kColumns>::stages> at;
   int before = -1; // the stage whose products are under way
   for (int i = p.begin; i < p.end; i++, at.advance()) {
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);

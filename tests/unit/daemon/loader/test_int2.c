@@ -224,6 +224,18 @@ static int four_file(const char *scale_dtype, const void *scales, size_t scale_b
   return loading_finish(&builder);
 }
 
+/* The same with zero points of f16. */
+static int four_real_file(const uint16_t zeros[9]) {
+  uint16_t codes[FOUR_N * FOUR_K / 4], scales[9] = {0};
+  for (int i = 0; i < FOUR_N * FOUR_K / 4; i++)
+    codes[i] = (uint16_t)(i * 2657);
+  struct loading_file builder = {0};
+  loading_add(&builder, "w", "U16", 2, FOUR_N, FOUR_K / 4, codes, sizeof codes);
+  loading_add(&builder, "w_scale", "BF16", 2, FOUR_N, 3, scales, sizeof scales);
+  loading_add(&builder, "w_zero", "F16", 2, FOUR_N, 3, zeros, 9 * sizeof *zeros);
+  return loading_finish(&builder);
+}
+
 static void expect_four(int fd, enum gemm_format format, enum gemm_scale scale, const void *scales, size_t bytes) {
   struct message_weight_load request = loading_request(format, GEMM_SCALE_NONE);
   struct loaded loaded = loading_run(fd, &request, 2);
@@ -260,6 +272,28 @@ static void test_stored_four_bits(void **state) {
               sizeof powers);
 }
 
+/* Any finite number is one. */
+static void test_real_zero_points(void **state) {
+  (void)state;
+  uint16_t zeros[9] = {0x0001, 0x8000, 0x4877, 0xc500, 0x7bff, 0xfbff, 0x4b80, 0, 0x3c00};
+  static const uint16_t bad[] = {0x7c00, 0xfc00, 0x7e01};
+  struct message_weight_load request = loading_request(GEMM_FORMAT_INT4, GEMM_SCALE_NONE);
+  int fd = four_real_file(zeros);
+  struct loaded loaded = loading_run(fd, &request, 2);
+  assert_int_equal(loaded.done.scale, GEMM_SCALE_GROUP32_BF16_ZEROS_F16);
+  assert_int_equal(loaded.layout.zeros_bytes, sizeof zeros);
+  assert_memory_equal(loaded.bytes + loaded.layout.zeros_offset, zeros, sizeof zeros);
+  loading_free(&loaded);
+  close(fd);
+  for (int i = 0; i < 3; i++) {
+    zeros[7] = bad[i];
+    fd = four_real_file(zeros);
+    request = loading_request(GEMM_FORMAT_INT4A8, GEMM_SCALE_NONE);
+    loading_refuse(fd, &request, STATUS_BAD_FILE, "zero point 7 is ");
+    close(fd);
+  }
+}
+
 static void refuse_four(int fd, enum gemm_format format, enum status status, const char *reason) {
   struct message_weight_load request = loading_request(format, GEMM_SCALE_NONE);
   loading_refuse(fd, &request, status, reason);
@@ -278,7 +312,8 @@ static void test_bad_four_bits(void **state) {
               "'w_scale': element 7");
   refuse_four(four_file("F16", f16, sizeof f16, 16, 9), GEMM_FORMAT_INT4, STATUS_BAD_FILE,
               "zero point 8 is 16, codes reach 15");
-  refuse_four(four_file("F16", f16, sizeof f16, 3, 8), GEMM_FORMAT_INT4, STATUS_BAD_FILE, "'w_zero' is not a U8");
+  refuse_four(four_file("F16", f16, sizeof f16, 3, 8), GEMM_FORMAT_INT4, STATUS_BAD_FILE,
+              "'w_zero' is not a U8 or an F16");
   refuse_four(four_file("F32", f32, sizeof f32, -1, 0), GEMM_FORMAT_INT4, STATUS_UNSUPPORTED, "F16 or BF16 is needed");
   refuse_four(four_file("F16", f16, sizeof f16, -1, 0), GEMM_FORMAT_MXFP4, STATUS_UNSUPPORTED, "loads as int4");
   refuse_four(four_file("F16", f16, sizeof f16, -1, 0), GEMM_FORMAT_INT2, STATUS_UNSUPPORTED, "loads as int4");
@@ -304,9 +339,10 @@ static float four_value(const struct loaded *loaded, enum gemm_format format, en
   int64_t group = gemm_scale_group(&shape);
   uint64_t index = (uint64_t)row * loaded->layout.scale_columns + (uint64_t)(k / group);
   int code = loading_row(loaded, row)[k / 2] >> k % 2 * 4 & 15;
-  int zero = loaded->layout.zeros_bytes > 0 ? loaded->bytes[loaded->layout.zeros_offset + index] : 8;
+  const uint8_t *zeros = loaded->bytes + loaded->layout.zeros_offset;
+  float zero = loaded->layout.zeros_bytes > 0 ? gemm_zero_get(scale, zeros, index) : 8;
   float factor = gemm_scale_get(gemm_scale_type(&shape), loaded->bytes + loaded->layout.scales_offset, index);
-  return factor * (format == GEMM_FORMAT_MXFP4 ? number_from_e2m1((uint8_t)code) : (float)(code - zero));
+  return factor * (format == GEMM_FORMAT_MXFP4 ? number_from_e2m1((uint8_t)code) : (float)code - zero);
 }
 
 /* The squared error of a method; every element is within half a step of the range, or of e2m1's steps. */
@@ -356,6 +392,7 @@ int main(void) {
       cmocka_unit_test(test_one_group_a_row),
       cmocka_unit_test(test_any_k_from_numbers),
       cmocka_unit_test(test_stored_four_bits),
+      cmocka_unit_test(test_real_zero_points),
       cmocka_unit_test(test_bad_four_bits),
       cmocka_unit_test(test_zero_scales),
       cmocka_unit_test(test_four_bits_from_numbers),

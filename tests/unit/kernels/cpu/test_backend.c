@@ -32,6 +32,7 @@ static const struct gemm_weight shapes[] = {
     {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP},
     {.n = 130, .k = 1100, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS},
     {.n = 200, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP32},
+    {.n = 70, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP64_BF16_ZEROS_F16},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
 };
@@ -254,7 +255,10 @@ static void test_roof_is_kept(void **state) {
   for (int format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
     assert_true(measured.operations_per_s[format] > 1000000);
   }
-  write_text(path, "7\n1\n2\n3\n4\n5\n6\n7\n8\n9\n10\n");
+  char text[256];
+  for (int line = 0, used = snprintf(text, sizeof text, "7\n"); line < GEMM_FORMATS - 1; line++)
+    used += snprintf(text + used, sizeof text - (size_t)used, "%d\n", line + 1);
+  write_text(path, text);
   kept = roof_with(folder);
   assert_int_equal(kept.bytes_per_s, 7);
   assert_int_equal(kept.operations_per_s[GEMM_FORMAT_INT8], 1);

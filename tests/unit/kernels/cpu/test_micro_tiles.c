@@ -382,9 +382,9 @@ enum { CODES4_K = 2 * MICRO_GROUP, CODES4_TEST_ROWS = 4 };
 struct codes4 {
   struct micro_codes4 form;
   int width;
-  uint8_t panel[(CODES4_K / 2 + CODES4_K / 32 * 3) * MICRO_WIDTH];
-  uint8_t code[CODES4_K][MICRO_WIDTH], zero[CODES4_K / 32][MICRO_WIDTH];
-  float scale[CODES4_K / 32][MICRO_WIDTH];
+  uint8_t panel[(CODES4_K / 2 + CODES4_K / 32 * 4) * MICRO_WIDTH];
+  uint8_t code[CODES4_K][MICRO_WIDTH];
+  float zero[CODES4_K / 32][MICRO_WIDTH], scale[CODES4_K / 32][MICRO_WIDTH];
 };
 
 static void codes4_fill(struct codes4 *codes, int width, struct micro_codes4 form) {
@@ -405,10 +405,15 @@ static void codes4_fill(struct codes4 *codes, int width, struct micro_codes4 for
       float value = (float)oracle_normal(&random);
       uint16_t half = form.bf16 ? number_to_bf16(value) : number_to_f16(value);
       codes->scale[group][column] = form.bf16 ? number_from_bf16(half) : number_from_f16(half);
-      codes->zero[group][column] = form.zeros ? oracle_random(&random) & 15 : 8;
+      uint64_t sixteenths = oracle_random(&random) % 512;
+      float zero = form.zeros == 2 ? (float)sixteenths / 16 - 8 : form.zeros == 1 ? (float)(sixteenths / 32) : 8;
+      uint16_t zero_half = number_to_f16(zero);
+      codes->zero[group][column] = zero;
       memcpy(at + 2 * column, &half, sizeof(half));
-      if (form.zeros) {
-        at[2 * width + column] = codes->zero[group][column];
+      if (form.zeros == 1) {
+        at[2 * width + column] = (uint8_t)zero;
+      } else if (form.zeros == 2) {
+        memcpy(at + 2 * (width + column), &zero_half, sizeof(zero_half));
       }
     }
     at += (2 + form.zeros) * width;
@@ -418,7 +423,7 @@ static void codes4_fill(struct codes4 *codes, int width, struct micro_codes4 for
 /* Twice as large with e2m1. */
 static float codes4_value(const struct codes4 *codes, int k, int column) {
   uint8_t code = codes->code[k][column];
-  return codes->form.e2m1 ? 2 * number_from_e2m1(code) : (float)(code - codes->zero[k / codes->form.group][column]);
+  return codes->form.e2m1 ? 2 * number_from_e2m1(code) : (float)code - codes->zero[k / codes->form.group][column];
 }
 
 static void check_codes4_f32(const struct codes4 *codes) {
@@ -493,9 +498,13 @@ static void check_codes4_groups(const struct codes4 *codes, int rows, bool first
 static void test_codes4(void **state) {
   (void)state;
   static struct codes4 codes;
-  for (int i = 0; i < 4 * 3 * 5; i++) {
-    const struct micro_codes4 form = {
-        .group = 32 << i / 4 % 3, .bf16 = i / 12 % 2 == 1, .zeros = i / 24 == 1, .e2m1 = i / 48 == 1};
+  for (int i = 0; i < 4 * 3 * 7; i++) {
+    const struct micro_codes4 form = {.group = 32 << i / 4 % 3,
+                                      .bf16 = i / 12 % 2 == 1,
+                                      .zeros = i / 24 == 1  ? 1
+                                               : i / 12 > 4 ? 2
+                                                            : 0,
+                                      .e2m1 = i / 12 == 4};
     codes4_fill(&codes, (i % 4 + 1) * MICRO_VECTOR, form);
     check_codes4_f32(&codes);
     for (int rows = 1; rows <= MICRO_GROUPS_ROWS && !form.e2m1; rows++) {

@@ -1,6 +1,5 @@
 /* How products of INT2 and INT2A8 weights are cut up into blocks. */
-#include "kernels/cuda/families/sm80/int2/config.h"
-#include "kernels/cuda/families/sm80/int4/config.h"
+#include "kernels/cuda/families/sm80/packed/config.h"
 #include "kernels/cuda/families/sm80/rows/config.h"
 #include "kernels/cuda/families/sm90/int2/a8_layout.h"
 #include "kernels/cuda/families/sm90/int2_few/config.h"
@@ -336,86 +335,66 @@ static void check_shares(const struct sm80_shares *shares, int64_t tiles, int64_
   assert_int_equal(end, tiles * shares->steps);
 }
 
-static void check_sm80_int2(const struct kernel_problem *problem, const struct sm80_int2_config *config) {
-  struct sm80_int2_plan plan;
-  int64_t m = problem->m < sm80_int2_rows_most(problem) ? problem->m : sm80_int2_rows_most(problem);
-  assert_true(sm80_int2_fits(config, problem));
-  assert_true(sm80_int2_plan_for(config, problem, m, &plan));
+static void check_sm80_packed(const struct kernel_problem *problem, const struct sm80_packed_config *config) {
+  struct sm80_packed_plan plan;
+  int64_t m = problem->m < sm80_packed_rows_most(problem) ? problem->m : sm80_packed_rows_most(problem);
+  assert_true(sm80_packed_fits(config, problem));
+  assert_true(sm80_packed_plan_for(config, problem, m, &plan));
   int64_t rows = 16 * config->units * config->n_warps, groups = problem->k_padded / GEMM_GROUP;
-  int64_t turn = config->k_warps * (int64_t)sm80_int2_groups(sm80_int2_x_type(problem));
+  int64_t turn = config->k_warps * (int64_t)sm80_packed_groups(sm80_packed_x_type(problem));
+  int64_t half = gemm_is_int2(problem->format) ? 2 * SM80_PACKED_INT2_BYTES : plan.form.half_bytes;
   assert_int_equal(plan.rows, rows);
   assert_true(plan.row_blocks * rows >= problem->n && (plan.row_blocks - 1) * rows < problem->n + 64);
   assert_true(plan.shares.steps * turn >= groups && (plan.shares.steps - 1) * turn < groups);
   assert_in_range(config->blocks, 1, plan.row_blocks * (int64_t)plan.shares.steps);
   check_shares(&plan.shares, plan.row_blocks, config->blocks);
-  assert_true(plan.columns >= m && plan.stages >= SM80_INT2_STAGES_LEAST);
-  assert_true(plan.slot_bytes >= m * plan.x_row_bytes + rows / 16 * SM80_INT2_UNIT_BYTES);
+  assert_true(plan.columns >= m && plan.stages >= SM80_PACKED_STAGES_LEAST);
+  assert_true(plan.slot_bytes >=
+              m * plan.x_row_bytes + rows / 16 * half / 2 * sm80_packed_groups(sm80_packed_x_type(problem)));
   assert_true(plan.shared_bytes >= config->k_warps * plan.stages * plan.slot_bytes + plan.sums_bytes);
   assert_true(plan.shared_bytes <= problem->device.shared_most);
-  assert_true(sm80_int2_parts_bytes(&plan, m) <= problem->device.workspace_bytes);
+  assert_true(sm80_packed_parts_bytes(&plan, m) <= problem->device.workspace_bytes);
 }
 
+static const struct {
+  enum gemm_format format;
+  enum gemm_scale scale;
+  enum gemm_type x_type;
+} packed_forms[] = {{GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, GEMM_F16},
+                    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, GEMM_F32},
+                    {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, GEMM_BF16},
+                    {GEMM_FORMAT_INT2A8, GEMM_SCALE_GROUP, GEMM_F16},
+                    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP, GEMM_F16},
+                    {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS, GEMM_F32},
+                    {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS, GEMM_BF16}};
+
 /* What is listed covers the product and fits the device, the cheapest first; every device has something. */
-static void test_sm80_int2(void **state) {
+static void test_sm80_packed(void **state) {
   (void)state;
   static const int64_t ns[] = {128, 130, 1280, 8192, 57344}, ks[] = {128, 300, 8192, 28672}, ms[] = {1, 9, 33, 90, 200};
-  static struct sm80_int2_config configs[SM80_INT2_CONFIGS];
-  for (size_t i = 0; i < 4 * 5 * 4 * 5 * 4; i++) {
+  static struct sm80_packed_config configs[SM80_PACKED_CONFIGS];
+  for (size_t i = 0; i < 4 * 5 * 4 * 5 * sizeof packed_forms / sizeof *packed_forms; i++) {
     int64_t k = ks[i / 20 % 4];
-    enum gemm_type x_type = i / 400 == 1 ? GEMM_F32 : i / 400 == 2 ? GEMM_BF16 : GEMM_F16;
-    bool bytes = i / 400 == 3;
+    enum gemm_format format = packed_forms[i / 400].format;
     struct kernel_problem problem = {.device = devices[i % 4],
-                                     .format = bytes ? GEMM_FORMAT_INT2A8 : GEMM_FORMAT_INT2,
+                                     .format = format,
+                                     .scale = packed_forms[i / 400].scale,
                                      .tiled = true,
                                      .n = ns[i / 4 % 5],
                                      .k = k,
-                                     .k_padded = (int64_t)gemm_round_up((uint64_t)k, bytes ? 256 : 128),
+                                     .k_padded =
+                                         (int64_t)gemm_round_up((uint64_t)k, format == GEMM_FORMAT_INT2A8 ? 256 : 128),
                                      .m = ms[i / 80 % 5],
-                                     .x_type = x_type};
-    int count = sm80_int2_candidates(&problem, configs, SM80_INT2_CONFIGS);
-    assert_in_range(count, 1, SM80_INT2_CONFIGS);
+                                     .x_type = packed_forms[i / 400].x_type};
+    int count = sm80_packed_candidates(&problem, configs, SM80_PACKED_CONFIGS);
+    assert_in_range(count, 1, SM80_PACKED_CONFIGS);
     for (int c = 0; c < count; c++) {
-      check_sm80_int2(&problem, &configs[c]);
-      assert_true(c == 0 || sm80_int2_us(&configs[c], &problem) >= sm80_int2_us(&configs[0], &problem) * 0.999 ||
-                  problem.m > sm80_int2_rows_most(&problem));
+      check_sm80_packed(&problem, &configs[c]);
+      assert_true(c == 0 || sm80_packed_us(&configs[c], &problem) >= sm80_packed_us(&configs[0], &problem) * 0.999 ||
+                  problem.m > sm80_packed_rows_most(&problem));
     }
     problem.device.capability = 75;
-    assert_false(sm80_int2_takes(&problem));
-  }
-}
-
-static void test_sm80_int4(void **state) {
-  (void)state;
-  static const int64_t ns[] = {1, 130, 8192, 57344}, ks[] = {1, 512, 8192, 28672, 1 << 20};
-  static const struct {
-    enum gemm_format format;
-    enum gemm_scale scale;
-  } forms[] = {{GEMM_FORMAT_INT4, GEMM_SCALE_GROUP},
-               {GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS},
-               {GEMM_FORMAT_NVFP4, GEMM_SCALE_GROUP16_FACTORS}};
-  for (size_t i = 0; i < 4 * 4 * 5 * 3 * 2; i++) {
-    struct kernel_problem problem = {.device = devices[i % 4],
-                                     .format = forms[i / 80 % 3].format,
-                                     .scale = forms[i / 80 % 3].scale,
-                                     .tiled = true,
-                                     .n = ns[i / 4 % 4],
-                                     .k = ks[i / 16 % 5],
-                                     .m = 8,
-                                     .x_type = i / 240 == 0 ? GEMM_F16 : GEMM_F32};
-    assert_true(sm80_int4_takes(&problem));
-    for (int split_k = 1; split_k <= SM80_INT4_SPLIT_MOST; split_k *= 2) {
-      struct sm80_int4_plan plan;
-      if (!sm80_int4_plan_for(split_k, &problem, problem.m, &plan)) {
-        assert_true(split_k > 1); /* every product has one */
-        continue;
-      }
-      assert_true(plan.turns >= split_k && plan.turns * SM80_INT4_TOGETHER >= plan.tiles);
-      assert_true(plan.shared_bytes <= problem.device.shared_most && plan.stages >= SM80_INT4_STAGES_LEAST);
-      assert_true(plan.slot_bytes >= SM80_INT4_TOGETHER * 8 * (64 + 4) * 4); /* sums lie there at the end */
-      assert_true(sm80_int4_us(split_k, &problem) > 0);
-    }
-    problem.device.capability = 75;
-    assert_false(sm80_int4_takes(&problem));
+    assert_false(sm80_packed_takes(&problem));
   }
 }
 
@@ -461,8 +440,8 @@ int main(void) {
       cmocka_unit_test(test_int2_cuts),        cmocka_unit_test(test_int2_plans),
       cmocka_unit_test(test_int2_few_columns), cmocka_unit_test(test_int2_many_least),
       cmocka_unit_test(test_int2_many_plans),  cmocka_unit_test(test_int2a8_plans),
-      cmocka_unit_test(test_int4_few_plans),   cmocka_unit_test(test_sm80_int2),
-      cmocka_unit_test(test_sm80_int4),        cmocka_unit_test(test_sm80_rows),
+      cmocka_unit_test(test_int4_few_plans),   cmocka_unit_test(test_sm80_packed),
+      cmocka_unit_test(test_sm80_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

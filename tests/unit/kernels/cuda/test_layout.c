@@ -86,8 +86,12 @@ static void fill_canonical(const struct gemm_weight *weight, const struct gemm_l
   }
   for (uint64_t i = 0; i < layout->scales_bytes; i++)
     canonical[layout->scales_offset + i] = (uint8_t)next_random(&random);
-  for (uint64_t i = 0; i < layout->zeros_bytes; i++)
-    canonical[layout->zeros_offset + i] = (uint8_t)(next_random(&random) & 15);
+  for (uint64_t i = 0; layout->zeros_bytes > 0 && i < layout->scale_count; i++) {
+    uint64_t any = next_random(&random);
+    float real = i % 7 == 0 ? -0.0f : i % 7 == 1 ? 60000.0f : (float)(any % 65536) / 32 - 60;
+    gemm_zero_put(weight->scale, canonical + layout->zeros_offset, i,
+                  gemm_scale_facts(weight->scale)->zeros_f16 ? real : (float)(any & 15));
+  }
   for (uint64_t i = 0; i < layout->factors_bytes; i++)
     canonical[layout->factors_offset + i] = (uint8_t)next_random(&random);
 }
@@ -110,6 +114,7 @@ static void test_layout_reads(void **state) {
       {{.n = 130, .k = 300, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_GROUP}, LAYOUT_TILES2A8},
       {{.n = 128, .k = 512, .format = GEMM_FORMAT_INT2A8, .scale = GEMM_SCALE_ROW}, LAYOUT_TILES2A8},
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS}, LAYOUT_CODES4},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP64_ZEROS_F16}, LAYOUT_CODES4},
       {{.n = 5, .k = 130, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_ROW}, LAYOUT_CODES4},
       {{.n = 33, .k = 100, .experts = 3, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_CODES4},
       {{.n = 33, .k = 100, .experts = 3, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
@@ -127,6 +132,10 @@ static void test_layout_reads(void **state) {
       {{.n = 130, .k = 420, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_TILES4},
       {{.n = 96, .k = 420, .experts = 3, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32}, LAYOUT_TILES4},
       {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP_ZEROS}, LAYOUT_TILES4A8},
+      {{.n = 70, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP32_BF16_ZEROS_F16}, LAYOUT_TILES4},
+      {{.n = 130, .k = 129, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP_ZEROS_F16}, LAYOUT_TILES4A8},
+      {{.n = 7, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_ROW_ZEROS_F16, .input = GEMM_INPUT_ORDER},
+       LAYOUT_TILES4},
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -291,6 +300,14 @@ static void test_layout_chosen(void **state) {
   assert_int_equal(layout_choose(&int4, 89, false), LAYOUT_TILES4);
   assert_int_equal(layout_choose(&int4, 75, false), LAYOUT_CODES4);
   int4.format = GEMM_FORMAT_INT4A8, int4.scale = GEMM_SCALE_GROUP_ZEROS;
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_TILES4A8);
+  int4.scale = GEMM_SCALE_GROUP_ZEROS_F16;
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_TILES4A8);
+  assert_int_equal(layout_choose(&int4, 80, true), LAYOUT_CODES4);
+  int4.format = GEMM_FORMAT_INT4;
+  assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_TILES4);
+  assert_int_equal(layout_choose(&int4, 80, true), LAYOUT_CODES4);
+  int4.experts = 2;
   assert_int_equal(layout_choose(&int4, 90, true), LAYOUT_CODES4);
   struct gemm_weight fp8 = {.n = 128, .k = 16, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_ROW};
   assert_int_equal(layout_choose(&fp8, 90, true), LAYOUT_ROWS);

@@ -1,6 +1,7 @@
 // The kernel of grouped/config.h.
 #pragma once
 
+#include "../../../experts/pieces.cuh"
 #include "../hopper/multiply.cuh"
 #include "write.cuh"
 
@@ -42,21 +43,11 @@ __device__ inline void copy_piece(const work &w, shared<kGroups> &s, const place
 
 template <int kGroups> __device__ inline void produce(const work &w, shared<kGroups> &s, const places<kGroups> &to) {
   cursor at(w.stages);
-  const experts_route &route = w.product.route;
-  ptx::wait_for_previous_grid();
-  const int all = *const_cast<volatile int *>(&route.counts->tiles) * w.pieces;
-  int next = static_cast<int>(blockIdx.x);
-#pragma unroll 1
-  while (next < all) {
-    const int mine = next, tile = mine / w.pieces;
-    next = static_cast<int>(gridDim.x) + atomicAdd(&route.counts->next, 1);
-    const experts_tile t = route.tiles[tile];
-    copy_piece(w, s, to, at, {t.expert, t.first, t.rows, (mine - tile * w.pieces) * 64 * kGroups}, t.alone != 0);
-  }
-  if (atomicAdd(&route.counts->done, 1) == static_cast<int>(gridDim.x) - 1) {
-    route.counts->next = 0;
-    route.counts->done = 0;
-  }
+  experts::take_pieces(w.product.route, w.pieces, [&](int number) {
+    const int tile = number / w.pieces;
+    const experts_tile t = w.product.route.tiles[tile];
+    copy_piece(w, s, to, at, {t.expert, t.first, t.rows, (number - tile * w.pieces) * 64 * kGroups}, t.alone != 0);
+  });
   ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
   s.pieces[at.stage] = {-1, 0, 0, 0};
   ptx::barrier_arrive(ptx::shared_address(&s.full[at.stage]));

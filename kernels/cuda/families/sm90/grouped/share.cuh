@@ -1,6 +1,7 @@
 // What blocks of grouped/kernel.cuh share out among them, and what a block keeps in shared memory.
 #pragma once
 
+#include "../../../device/cursor.cuh"
 #include "../../../device/ptx.cuh"
 #include "config.h"
 #include "product.h"
@@ -38,19 +39,6 @@ template <int kGroups> struct shared {
   float x_scale[kGroups][GROUPED_COLUMNS_MOST];
   int pair[kGroups][GROUPED_COLUMNS_MOST];
   uint64_t full[GROUPED_STAGES_MOST], empty[GROUPED_STAGES_MOST];
-};
-
-struct cursor {
-  int stages, stage = 0;
-  uint32_t phase = 0;
-
-  __device__ explicit cursor(int all) : stages(all) {}
-  __device__ void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
 };
 
 } // namespace grouped

@@ -277,12 +277,12 @@ struct tile_of_x {
   int to = 0; // of lane i: where the tile's row i of y is
   bool unusual = false;
 
-  __device__ explicit tile_of_x(const work &w) : place(w, -1, 0) {}
+  __device__ explicit tile_of_x(const work &w) : place(w.plan.rows, -1, 0) {}
   // The next one, once it has come.
   __device__ void take(const work &w, const places &from, bool splits, const run &list, int lane) {
     const grouped_int2_product &p = w.product;
     tile = list.tile_of_x(w);
-    place = x_place(w, place.number + 1, tile.rows);
+    place = x_place(w.plan.rows, place.number + 1, tile.rows);
     by = multiplier_place(w, from, place.row, tile.rows, lane);
     const int sorted = tile.first + min(lane, tile.rows - 1);
     to = p.y_sorted ? sorted : p.route.pair[sorted];

@@ -51,7 +51,7 @@ __device__ inline void make_tiles(const work &w, const places &to, int warp, int
 #pragma unroll 1
   for (run list(w); list.left > 0; list.advance(min(list.left, list.row_blocks - list.block)), number++) {
     const experts_tile tile = list.tile_of_x(w);
-    const x_place place(w, number, tile.rows);
+    const x_place place(w.plan.rows, number, tile.rows);
     ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
     if (number > 0 && (large || place.large))
       ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);

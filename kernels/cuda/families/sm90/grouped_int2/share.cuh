@@ -2,8 +2,10 @@
 // are.
 #pragma once
 
+#include "../../../device/cursor.cuh"
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
+#include "../../../experts/x_place.cuh"
 #include "../int2/layout.h"
 #include "config.h"
 #include "product.h"
@@ -94,57 +96,16 @@ struct run {
   }
 };
 
-// Where the x of a block's tiles are, number by number: two tiles of few rows each beside each other, so that one is
-// made while the other is multiplied; a tile of more rows by itself.
-struct x_place {
-  int number, row; // row: where it begins
-  bool large;
-
-  __device__ x_place(const work &w, int number, int rows) : number(number) {
-    const int half = w.plan.rows / 2;
-    large = rows > half;
-    row = large ? 0 : number % 2 * half;
-  }
-  __device__ int turn() const {
-    return number % 2;
-  }
-  __device__ uint32_t phase() const {
-    return number / 2 % 2;
-  }
-};
+using experts::x_place;
 
 // Addresses in shared memory.
-struct places {
-  uint32_t x, multipliers, sums, ring, barriers;
+struct places : experts::barriers_at<GROUPED_INT2_STAGES_MOST> {
+  uint32_t x, multipliers, sums, ring;
 
   __device__ places(const work &w, uint32_t begin)
-      : x(begin), multipliers(x + w.plan.x_bytes), sums(multipliers + w.plan.multiplier_bytes),
-        ring(sums + w.plan.sums_bytes), barriers(ring + w.plan.stages * stage_bytes) {}
-  __device__ uint32_t full(int stage) const {
-    return barriers + 16 * stage;
-  }
-  __device__ uint32_t empty(int stage) const {
-    return barriers + 16 * stage + 8;
-  }
-  __device__ uint32_t x_full(int turn) const {
-    return barriers + 16 * (GROUPED_INT2_STAGES_MOST + turn);
-  }
-  __device__ uint32_t x_empty(int turn) const {
-    return x_full(turn) + 8;
-  }
-};
-
-struct cursor {
-  int stages, stage = 0;
-  uint32_t phase = 0;
-
-  __device__ explicit cursor(int all) : stages(all) {}
-  __device__ void advance() {
-    if (++stage == stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
+      : barriers_at(begin + w.plan.x_bytes + w.plan.multiplier_bytes + w.plan.sums_bytes + w.plan.stages * stage_bytes),
+        x(begin), multipliers(x + w.plan.x_bytes), sums(multipliers + w.plan.multiplier_bytes),
+        ring(sums + w.plan.sums_bytes) {}
 };
 
 } // namespace grouped_int2

@@ -1,6 +1,7 @@
 // Copies of grouped_int2_many/kernel.cuh: units of W and x from memory to a block's rings.
 #pragma once
 
+#include "../../../experts/pieces.cuh"
 #include "share.cuh"
 
 namespace grouped_int2_many {
@@ -34,23 +35,13 @@ __device__ inline void copy_w(const work &w, shared<Shape> &s, cursor<Shape::sta
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
   cursor<Shape::stages> at(0);
   turn name;
-  const experts_route &route = w.product.route;
-  ptx::wait_for_previous_grid();
-  const int all = *const_cast<volatile int *>(&route.counts->tiles) * w.pieces;
-  int next = static_cast<int>(blockIdx.x);
-#pragma unroll 1
-  while (next < all) {
-    const int mine = next, tile = mine / w.pieces;
-    next = static_cast<int>(gridDim.x) + atomicAdd(&route.counts->next, 1);
-    const experts_tile t = route.tiles[tile];
-    const piece p = {t.expert, t.first, t.rows, (mine - tile * w.pieces) * Shape::groups};
+  experts::take_pieces(w.product.route, w.pieces, [&](int number) {
+    const int tile = number / w.pieces;
+    const experts_tile t = w.product.route.tiles[tile];
+    const piece p = {t.expert, t.first, t.rows, (number - tile * w.pieces) * Shape::groups};
     name_piece(s, name, p);
     copy_w(w, s, at, p, t.alone != 0);
-  }
-  if (atomicAdd(&route.counts->done, 1) == static_cast<int>(gridDim.x) - 1) {
-    route.counts->next = 0;
-    route.counts->done = 0;
-  }
+  });
   name_piece(s, name, {-1, 0, 0, 0});
 }
 

@@ -97,15 +97,7 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < s.stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]),
-                        Shape::pairs ? 1 + 32 * Shape::pair_parts : int2_many::copying);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-      if constexpr (Shape::pairs) {
-        ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-        ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-      }
-    }
+    int2_many::make_barriers<Shape>(s);
     for (int i = 0; i < 2; i++) {
       ptx::barrier_init(ptx::shared_address(&s.named[i]), 1);
       ptx::barrier_init(ptx::shared_address(&s.taken[i]), s.readers);

@@ -6,11 +6,10 @@
 
 namespace grouped_int2_many {
 
-using int2_many::column_bytes, int2_many::make_scaled_pairs, int2_many::pair_numbers, int2_many::pair_place;
+using int2_many::column_bytes, int2_many::make_pairs, int2_many::make_scaled_pairs, int2_many::pair_place;
 
 // A warp that makes pairs of a part of a tile's columns: the first half of them, or what is left.
 template <typename Shape> struct pair_maker {
-  using X = typename Shape::number;
   int column, eights; // of columns: where its begin, how many there are
   pair_place first;
   uint32_t barriers;
@@ -39,50 +38,7 @@ template <typename Shape> struct pair_maker {
     if (used)
       ptx::barrier_wait(barrier(s.empty), at.phase ^ 1);
     ptx::barrier_wait(barrier(s.pair.x_full), at.phase);
-    pair_place place(first, at.stage * Shape::x_bytes, at.stage * Shape::pair_bytes);
-    // f16: zeros, or NaN where a sum is none that f16 has. bf16: whether a column's largest is where f16 has the bits.
-    __half2 none = half2_of(0);
-    bool scaled = false;
-#pragma unroll 1
-    for (int eight = 0; eight < eights; eight++, place.next()) {
-      __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
-      uint32_t two[4][4], sums[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        place.load(two[i], i, Shape::half_bytes);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if constexpr (!Shape::f16)
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            most = __hmax2_nan(most, __habs2(reinterpret_cast<const __nv_bfloat162 &>(two[i][j])));
-            two[i][j] = pair_numbers<X>(two[i][j]);
-          }
-        place.store_numbers(two[i], i);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-          const __half2 sum = __hadd2(half2_of(two[i][2 * j]), half2_of(two[i][2 * j + 1]));
-          sums[i / 2][i % 2 * 2 + j] = half2_bits(sum);
-          if constexpr (Shape::f16)
-            none = __hfma2(sum, half2_of(0), none);
-        }
-      }
-      place.store_sums(sums[0], 1);
-      place.store_sums(sums[1], 3);
-      if constexpr (!Shape::f16) {
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
-          const uint32_t other = __shfl_xor_sync(0xffffffffu, reinterpret_cast<const uint32_t &>(most), lanes);
-          most = __hmax2_nan(most, reinterpret_cast<const __nv_bfloat162 &>(other));
-        }
-        const uint32_t bits = reinterpret_cast<const uint32_t &>(most), low = bits & 0xffff, high = bits >> 16;
-        constexpr uint32_t least = (127 + half_least_exponent) << 7, end = (127 + 14) << 7;
-        scaled |= (low != 0 && low - least >= end - least) || (high != 0 && high - least >= end - least);
-      }
-    }
-    if constexpr (Shape::f16)
-      scaled = (half2_bits(none) & 0x7fff7fff) != 0;
-    scaled = __any_sync(0xffffffffu, scaled);
+    const bool scaled = make_pairs<Shape>({first, at.stage * Shape::x_bytes, at.stage * Shape::pair_bytes}, eights);
     uint32_t begin = column;
     ptx::keep(begin); // so that nothing that follows from it has a register all the time
     if (scaled)

@@ -54,10 +54,6 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return error_set(error, STATUS_UNSUPPORTED, "so many rows of x do not fit into shared memory");
 }
 
-static int tile_rows(const struct variant *variant) {
-  return variant->values[0];
-}
-
 /* Tiles are the route's, however many rows the variant would like. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
@@ -98,6 +94,5 @@ const struct kernel_family grouped_int4_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .tile_rows = tile_rows,
     .kernels = {kernel_of_grouped_int4},
 };

@@ -67,12 +67,12 @@ struct tile_of_x {
   int to = 0;      // of lane i: where the tile's row i of y is,
   float by = 1.0f; // and by what its sums are multiplied
 
-  __device__ explicit tile_of_x(const work &w) : place(w, -1, 0) {}
+  __device__ explicit tile_of_x(const work &w) : place(w.plan.rows, -1, 0) {}
   // The next one, once it has come.
   template <typename X> __device__ void take(const work &w, const places &from, int which, int lane) {
     const grouped_int4_product &p = w.product;
     tile = p.route.tiles[which];
-    place = x_place(w, place.number + 1, tile.rows);
+    place = x_place(w.plan.rows, place.number + 1, tile.rows);
     const int row = min(lane, tile.rows - 1), sorted = tile.first + row;
     to = p.y_sorted ? sorted : p.route.pair[sorted];
     ptx::barrier_wait(from.x_full(place.turn()), place.phase());

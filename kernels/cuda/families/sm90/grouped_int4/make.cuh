@@ -153,7 +153,7 @@ __device__ inline void make_tiles(const work &w, const places &to, largest_of_ro
   bool large = false; // the tile before
 #pragma unroll 1
   for (int number = 0; list.left > 0; list.next_tile(), number++, tile = w.product.route.tiles[list.tile]) {
-    const x_place place(w, number, tile.rows);
+    const x_place place(w.plan.rows, number, tile.rows);
     ptx::barrier_wait(to.x_empty(place.turn()), place.phase() ^ 1);
     if (number > 0 && (large || place.large))
       ptx::barrier_wait(to.x_empty((number - 1) % 2), (number - 1) / 2 % 2);

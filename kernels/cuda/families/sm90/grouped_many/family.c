@@ -47,10 +47,6 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return STATUS_OK;
 }
 
-static int tile_rows(const struct variant *variant) {
-  return variant->values[0];
-}
-
 /* Tiles are the route's, however many rows the variant would like. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
@@ -80,6 +76,5 @@ const struct kernel_family grouped_many_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .tile_rows = tile_rows,
     .kernels = {kernel_of_grouped_many},
 };

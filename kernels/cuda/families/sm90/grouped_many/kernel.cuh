@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../../../device/wgmma.cuh"
+#include "../../../experts/pieces.cuh"
 #include "write.cuh"
 
 #include <type_traits>
@@ -31,8 +32,8 @@ __device__ inline void copy_piece(const work &w, shared &s, cursor &at, const pi
   const uint64_t policy = ptx::policy_evict_first();
 #pragma unroll 1
   for (int step = 0; step < w.steps; step++, at.advance()) {
-    const uint32_t full = ptx::shared_address(&s.full[at.place]), to = ptx::shared_address(s.ring[at.place]);
-    ptx::barrier_wait(ptx::shared_address(&s.empty[at.place]), at.phase ^ 1);
+    const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.ring[at.stage]);
+    ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
     ptx::barrier_expect(full, bytes);
     if (once)
       ptx::copy_tensor_once(to, &w.w, step * step_bytes, row, full, policy);
@@ -43,10 +44,10 @@ __device__ inline void copy_piece(const work &w, shared &s, cursor &at, const pi
 }
 
 // Gives the next piece to those who multiply and to the warp that fetches what y is made with.
-__device__ inline void name_piece(shared &s, turns<2> &turn, const piece &p) {
-  ptx::barrier_wait(ptx::shared_address(&s.written[turn.place]), turn.phase ^ 1);
-  s.side[turn.place].of = p;
-  ptx::barrier_arrive(ptx::shared_address(&s.named[turn.place]));
+__device__ inline void name_piece(shared &s, cursor_of<2> &turn, const piece &p) {
+  ptx::barrier_wait(ptx::shared_address(&s.written[turn.stage]), turn.phase ^ 1);
+  s.side[turn.stage].of = p;
+  ptx::barrier_arrive(ptx::shared_address(&s.named[turn.stage]));
   turn.advance();
 }
 
@@ -66,37 +67,27 @@ __device__ inline piece piece_of(const work &w, int number, bool &once) {
 
 __device__ inline void produce(const work &w, shared &s) {
   cursor at;
-  turns<2> turn;
-  const experts_route &route = w.product.route;
-  ptx::wait_for_previous_grid();
-  const int all = *const_cast<volatile int *>(&route.counts->tiles) * w.pieces;
-  int next = static_cast<int>(blockIdx.x);
-#pragma unroll 1
-  while (next < all) {
+  cursor_of<2> turn;
+  experts::take_pieces(w.product.route, w.pieces, [&](int number) {
     bool once;
-    const piece p = piece_of(w, next, once);
-    next = static_cast<int>(gridDim.x) + atomicAdd(&route.counts->next, 1);
+    const piece p = piece_of(w, number, once);
     name_piece(s, turn, p);
     copy_piece(w, s, at, p, once);
-  }
-  if (atomicAdd(&route.counts->done, 1) == static_cast<int>(gridDim.x) - 1) {
-    route.counts->next = 0;
-    route.counts->done = 0;
-  }
+  });
   name_piece(s, turn, {-1, 0, 0, 0});
 }
 
 // By a warp, for pieces as they are named.
 __device__ inline void fetch_pieces(const work &w, shared &s) {
-  turns<2> turn;
+  cursor_of<2> turn;
   ptx::wait_for_previous_grid();
 #pragma unroll 1
   for (;; turn.advance()) {
-    ptx::barrier_wait(ptx::shared_address(&s.named[turn.place]), turn.phase);
-    if (s.side[turn.place].of.expert < 0)
+    ptx::barrier_wait(ptx::shared_address(&s.named[turn.stage]), turn.phase);
+    if (s.side[turn.stage].of.expert < 0)
       return;
-    fetch(w.product, s.side[turn.place]);
-    ptx::barrier_arrive(ptx::shared_address(&s.fetched[turn.place]));
+    fetch(w.product, s.side[turn.stage]);
+    ptx::barrier_arrive(ptx::shared_address(&s.fetched[turn.stage]));
   }
 }
 
@@ -120,8 +111,8 @@ template <int kCount>
 __device__ inline void multiply(shared &s, cursor &at, int steps, int group, float (&sum)[halves][kCount]) {
 #pragma unroll 1
   for (; steps > 0; steps--, at.advance()) {
-    ptx::barrier_wait(ptx::shared_address(&s.full[at.place]), at.phase);
-    const uint32_t ring = ptx::shared_address(s.ring[at.place]);
+    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    const uint32_t ring = ptx::shared_address(s.ring[at.stage]);
     const uint64_t w = ptx::swizzled_descriptor(ring + halves * group * half_bytes),
                    x = ptx::swizzled_descriptor(ring + shared::w_bytes);
 #pragma unroll
@@ -135,7 +126,7 @@ __device__ inline void multiply(shared &s, cursor &at, int steps, int group, flo
       ptx::wgmma_commit();
       ptx::wgmma_wait<0>();
       if (j == halves - 1)
-        give_back(s, at.place);
+        give_back(s, at.stage);
 #pragma unroll
       for (int i = 0; i < kCount; i++) {
         ptx::keep(part[i]);
@@ -151,8 +142,8 @@ __device__ inline void multiply(shared &s, cursor &at, int steps, int group, int
   int before = -1;
 #pragma unroll 1
   for (int step = 0; step < steps; step++, at.advance()) {
-    ptx::barrier_wait(ptx::shared_address(&s.full[at.place]), at.phase);
-    const uint32_t ring = ptx::shared_address(s.ring[at.place]);
+    ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+    const uint32_t ring = ptx::shared_address(s.ring[at.stage]);
     const uint64_t w = ptx::swizzled_descriptor(ring + halves * group * half_bytes),
                    x = ptx::swizzled_descriptor(ring + shared::w_bytes);
     keep(sum[0]);
@@ -167,7 +158,7 @@ __device__ inline void multiply(shared &s, cursor &at, int steps, int group, int
     ptx::wgmma_wait<1>();
     if (before >= 0)
       give_back(s, before);
-    before = at.place;
+    before = at.stage;
   }
   ptx::wgmma_wait<0>();
   keep(sum[0]);
@@ -176,7 +167,7 @@ __device__ inline void multiply(shared &s, cursor &at, int steps, int group, int
 }
 
 template <typename T, typename Y, int kWidth>
-__device__ inline void compute(const work &w, shared &s, cursor &at, const turns<2> &turn, int group) {
+__device__ inline void compute(const work &w, shared &s, cursor &at, const cursor_of<2> &turn, int group) {
   T sum[halves][kWidth / 2];
 #pragma unroll
   for (int j = 0; j < halves; j++)
@@ -184,10 +175,10 @@ __device__ inline void compute(const work &w, shared &s, cursor &at, const turns
     for (int i = 0; i < kWidth / 2; i++)
       sum[j][i] = T();
   multiply(s, at, w.steps, group, sum);
-  ptx::barrier_wait(ptx::shared_address(&s.fetched[turn.place]), turn.phase);
+  ptx::barrier_wait(ptx::shared_address(&s.fetched[turn.stage]), turn.phase);
 #pragma unroll
   for (int j = 0; j < halves; j++)
-    write_half<Y, kWidth>(w.product, s, s.side[turn.place], (halves * group + j) * 64, group, sum[j]);
+    write_half<Y, kWidth>(w.product, s, s.side[turn.stage], (halves * group + j) * 64, group, sum[j]);
 }
 
 template <typename T, typename Y> __device__ inline void consume(const work &w, shared &s) {
@@ -196,9 +187,9 @@ template <typename T, typename Y> __device__ inline void consume(const work &w, 
   cursor at;
   ptx::wait_for_previous_grid();
 #pragma unroll 1
-  for (turns<2> turn;; turn.advance()) {
-    ptx::barrier_wait(ptx::shared_address(&s.named[turn.place]), turn.phase);
-    const piece p = s.side[turn.place].of;
+  for (cursor_of<2> turn;; turn.advance()) {
+    ptx::barrier_wait(ptx::shared_address(&s.named[turn.stage]), turn.phase);
+    const piece p = s.side[turn.stage].of;
     if (p.expert < 0)
       return;
     if (p.rows <= 32)
@@ -218,7 +209,7 @@ template <typename T, typename Y> __device__ inline void consume(const work &w, 
     else
       compute<T, Y, 144>(w, s, at, turn, group);
     if (threadIdx.x % 32 == 0)
-      ptx::barrier_arrive(ptx::shared_address(&s.written[turn.place]));
+      ptx::barrier_arrive(ptx::shared_address(&s.written[turn.stage]));
   }
 }
 

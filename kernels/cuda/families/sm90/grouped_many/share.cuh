@@ -1,6 +1,7 @@
 // What blocks of grouped_many/kernel.cuh share out among them, and what a block keeps in shared memory.
 #pragma once
 
+#include "../../../device/cursor.cuh"
 #include "../../../device/ptx.cuh"
 #include "../grouped/product.h"
 #include "config.h"
@@ -46,18 +47,6 @@ struct shared {
   uint64_t named[2], fetched[2], written[2]; // the piece is known, all of `side` is there, and is free again
 };
 
-// A place in turn of so many, and the parity of its barriers.
-template <int kPlaces> struct turns {
-  int place = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++place == kPlaces) {
-      place = 0;
-      phase ^= 1;
-    }
-  }
-};
-using cursor = turns<stages>;
+using cursor = cursor_of<stages>;
 
 } // namespace grouped_many

@@ -1,5 +1,7 @@
 #include "variants.h"
 
+#include "../../listing.h"
+
 enum {
   BEST_MOST = 8, /* of the cost model's guesses: on an H200 the fastest was the first, of 28 products of int2_few */
   FEW_ROWS_MOST = 64, /* of x, that a search has a few of at a time */
@@ -239,16 +241,7 @@ static bool same(const struct kernel_problem *problem, const struct variant *lef
   return int2_many_same(&a, &b, problem->m);
 }
 
-static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
-               int most) {
-  for (int i = 0; i < count; i++)
-    if (same(problem, &out[i], variant))
-      return count;
-  if (count == most || !fits(problem, variant))
-    return count;
-  out[count] = *variant;
-  return count + 1;
-}
+static const struct listing_rules rules = {fits, same};
 
 /* Those that take a few rows at a time; a search has a few such goes at most. */
 static int list_few(const struct kernel_problem *problem, bool all, struct variant *out, int count, int most) {
@@ -257,7 +250,7 @@ static int list_few(const struct kernel_problem *problem, bool all, struct varia
     return count;
   int found = few_at_a_time(problem, list, all ? INT2_FEW_CONFIGS : BEST_MOST);
   for (int i = 0; i < found; i++)
-    count = add(problem, &list[i], out, count, most);
+    count = listing_add(&rules, problem, &list[i], out, count, most);
   return count;
 }
 
@@ -282,7 +275,7 @@ static int list_tiles(const struct kernel_problem *problem, bool all, int column
     for (size_t i = 0; i < (all ? sizeof groups / sizeof *groups : 1); i++) {
       struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = groups[i], .rows = rows};
       struct variant variant = variant_of_many(&config);
-      count = add(problem, &variant, out, count, most);
+      count = listing_add(&rules, problem, &variant, out, count, most);
     }
   return count;
 }
@@ -311,18 +304,7 @@ int int2_many_list(struct backend *backend, const struct kernel_problem *problem
 
 int int2_neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
                     struct variant *out, int most) {
-  int count = 0;
   (void)backend;
   (void)all;
-  for (size_t i = 0; i < base->family->count; i++) {
-    const struct variant_parameter *parameter = &base->family->parameters[i];
-    int32_t value = base->values[i], steps[] = {value + parameter->step, value - parameter->step, value * 2, value / 2};
-    for (size_t j = 0; j < sizeof steps / sizeof *steps; j++) {
-      struct variant variant = *base;
-      variant.values[i] = steps[j];
-      if (steps[j] >= parameter->low && steps[j] <= parameter->high && !same(problem, &variant, base))
-        count = add(problem, &variant, out, count, most);
-    }
-  }
-  return count;
+  return listing_neighbours(&rules, problem, base, out, most);
 }

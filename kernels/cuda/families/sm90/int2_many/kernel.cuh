@@ -48,34 +48,23 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
   }
 }
 
-// Of pairs a lane of each warp makes those of a stage: a barrier takes who makes it some 30 cycles. Others have half as
-// many, and some of them no register for that.
-template <typename Shape> __device__ inline void make_barriers(shared<Shape> &s) {
-  if constexpr (Shape::pairs) {
-    static_assert(Shape::stages <= Shape::threads / 32);
-    const uint32_t i = threadIdx.x / 32;
-    if (threadIdx.x % 32 == 0 && i < Shape::stages) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), 1 + 32 * Shape::pair_parts);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-      ptx::fence_barrier_init();
-    }
-  } else if (threadIdx.x == 0) {
-    for (int i = 0; i < s.stages; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), copying);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-    }
-    ptx::fence_barrier_init();
-  }
-}
-
 template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) run(const __grid_constant__ work w) {
   extern __shared__ uint8_t raw[];
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
-  make_barriers(s);
+  if constexpr (Shape::pairs) {
+    // A barrier takes who makes it some 30 cycles: so each warp makes a stage's. Others have half as many, and some of
+    // them no register for that.
+    static_assert(Shape::stages <= Shape::threads / 32);
+    if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < Shape::stages) {
+      make_stage<Shape>(s, threadIdx.x / 32);
+      ptx::fence_barrier_init();
+    }
+  } else if (threadIdx.x == 0) {
+    make_barriers(s);
+    ptx::fence_barrier_init();
+  }
   __syncthreads();
   const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
   if (helper >= 0) {

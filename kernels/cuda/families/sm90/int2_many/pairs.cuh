@@ -130,9 +130,56 @@ __device__ __noinline__ void make_scaled_pairs(uint32_t x, uint32_t rows, int ei
   }
 }
 
+// Pairs of a unit, of columns that are not scaled; returns whether there are any that have to be.
+template <typename Shape> __device__ inline bool make_pairs(pair_place place, int eights) {
+  using X = typename Shape::number;
+  // f16: zeros, or NaN where a sum is none that f16 has. bf16: whether a column's largest is where f16 has the bits.
+  __half2 none = half2_of(0);
+  bool scaled = false;
+#pragma unroll 1
+  for (int eight = 0; eight < eights; eight++, place.next()) {
+    __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
+    uint32_t two[4][4], sums[2][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      place.load(two[i], i, Shape::half_bytes);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if constexpr (!Shape::f16)
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+          most = __hmax2_nan(most, __habs2(reinterpret_cast<const __nv_bfloat162 &>(two[i][j])));
+          two[i][j] = pair_numbers<X>(two[i][j]);
+        }
+      place.store_numbers(two[i], i);
+#pragma unroll
+      for (int j = 0; j < 2; j++) {
+        const __half2 sum = __hadd2(half2_of(two[i][2 * j]), half2_of(two[i][2 * j + 1]));
+        sums[i / 2][i % 2 * 2 + j] = half2_bits(sum);
+        if constexpr (Shape::f16)
+          none = __hfma2(sum, half2_of(0), none);
+      }
+    }
+    place.store_sums(sums[0], 1);
+    place.store_sums(sums[1], 3);
+    if constexpr (!Shape::f16) {
+#pragma unroll
+      for (int lanes = 4; lanes < 32; lanes *= 2) {
+        const uint32_t other = __shfl_xor_sync(0xffffffffu, reinterpret_cast<const uint32_t &>(most), lanes);
+        most = __hmax2_nan(most, reinterpret_cast<const __nv_bfloat162 &>(other));
+      }
+      const uint32_t bits = reinterpret_cast<const uint32_t &>(most), low = bits & 0xffff, high = bits >> 16;
+      constexpr uint32_t least = (127 + half_least_exponent) << 7, end = (127 + 14) << 7;
+      scaled |= (low != 0 && low - least >= end - least) || (high != 0 && high - least >= end - least);
+    }
+  }
+  if constexpr (Shape::f16)
+    scaled = (half2_bits(none) & 0x7fff7fff) != 0;
+  return __any_sync(0xffffffffu, scaled);
+}
+
 // All the pairs that one warp makes. warp: of those that do.
 template <typename Shape> __device__ inline void produce_pairs(const work &w, shared<Shape> &s, uint32_t warp) {
-  using X = typename Shape::number;
   constexpr int each = Shape::pair_eights;
   const uint32_t all = units_of(w, ptx::block()), part = warp % Shape::pair_parts;
   const int eights = min(each, Shape::eights - static_cast<int>(part) * each); // of columns, this warp's
@@ -155,50 +202,7 @@ template <typename Shape> __device__ inline void produce_pairs(const work &w, sh
     if (done >= Shape::stages)
       ptx::barrier_wait(barrier(s.empty), at.phase ^ 1);
     ptx::barrier_wait(barrier(s.pair.x_full), at.phase);
-    pair_place place(first, at.stage * Shape::x_bytes, at.stage * Shape::pair_bytes);
-    // f16: zeros, or NaN where a sum is none that f16 has. bf16: whether a column's largest is where f16 has the bits.
-    __half2 none = half2_of(0);
-    bool scaled = false;
-#pragma unroll 1
-    for (int eight = 0; eight < eights; eight++, place.next()) {
-      __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
-      uint32_t two[4][4], sums[2][4];
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        place.load(two[i], i, Shape::half_bytes);
-#pragma unroll
-      for (int i = 0; i < 4; i++) {
-        if constexpr (!Shape::f16)
-#pragma unroll
-          for (int j = 0; j < 4; j++) {
-            most = __hmax2_nan(most, __habs2(reinterpret_cast<const __nv_bfloat162 &>(two[i][j])));
-            two[i][j] = pair_numbers<X>(two[i][j]);
-          }
-        place.store_numbers(two[i], i);
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-          const __half2 sum = __hadd2(half2_of(two[i][2 * j]), half2_of(two[i][2 * j + 1]));
-          sums[i / 2][i % 2 * 2 + j] = half2_bits(sum);
-          if constexpr (Shape::f16)
-            none = __hfma2(sum, half2_of(0), none);
-        }
-      }
-      place.store_sums(sums[0], 1);
-      place.store_sums(sums[1], 3);
-      if constexpr (!Shape::f16) {
-#pragma unroll
-        for (int lanes = 4; lanes < 32; lanes *= 2) {
-          const uint32_t other = __shfl_xor_sync(0xffffffffu, reinterpret_cast<const uint32_t &>(most), lanes);
-          most = __hmax2_nan(most, reinterpret_cast<const __nv_bfloat162 &>(other));
-        }
-        const uint32_t bits = reinterpret_cast<const uint32_t &>(most), low = bits & 0xffff, high = bits >> 16;
-        constexpr uint32_t least = (127 + half_least_exponent) << 7, end = (127 + 14) << 7;
-        scaled |= (low != 0 && low - least >= end - least) || (high != 0 && high - least >= end - least);
-      }
-    }
-    if constexpr (Shape::f16)
-      scaled = (half2_bits(none) & 0x7fff7fff) != 0;
-    scaled = __any_sync(0xffffffffu, scaled);
+    const bool scaled = make_pairs<Shape>({first, at.stage * Shape::x_bytes, at.stage * Shape::pair_bytes}, eights);
     if (scaled)
       make_scaled_pairs<Shape>(x_first + at.stage * Shape::x_bytes, rows_first + at.stage * Shape::pair_bytes, eights,
                                ptx::shared_address(s.pair.multiplier[at.stage]) + part * each * 32);

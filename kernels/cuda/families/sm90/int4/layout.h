@@ -7,7 +7,7 @@
  *   scales  of G groups of K, 1 where a row or 128 of it have one (a row's is repeated), 2 of 64, 4 of 32. Of 16 bits:
  *           row 16 u + 8 r + g, group j at 32 G u + 4 G g + 4 j + 2 r. MXFP4's bytes: at 64 u + 8 g + 4 r + j,
  *           NVFP4's, of 8 groups of 16: at 128 u + 16 g + 2 j + r
- *   zeros   where there are zero points, a byte each: at 16 G u + 2 G g + 2 j + r
+ *   zeros   where there are zero points, a byte each (of f16: rests.h): at 16 G u + 2 G g + 2 j + r
  *
  * Lane 4 g + q holds, in a left operand of 16 x 16 as matrix instructions take it, register r = 0..3 with row
  * g + 8 (r % 2) and k = 2 q + 8 (r / 2) in its low half, k + 1 in its high one. Word i of unit [u][h] has the 16 x 16

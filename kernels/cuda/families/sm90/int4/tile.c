@@ -1,5 +1,7 @@
 #include "tile.h"
 
+#include "rests.h"
+
 #include <string.h>
 
 enum { ROW_BYTES = GEMM_GROUP / 2, STEP_BYTES = 8 /* of codes, 16 of K */, CODE_BITS = 4, CODES = 16 };
@@ -110,8 +112,8 @@ static void row_make_bytes(const uint8_t *codes, const struct place *place, uint
 /* ---- the whole */
 
 /* Scales and zero points of row n, which is row `row` of the tile. */
-static void scales_make(const struct int4_form *form, const struct gemm_layout *layout, const uint8_t *canonical,
-                        int64_t n, int64_t tile, int row, uint8_t *out) {
+static void scales_make(const struct int4_form *form, enum gemm_scale scale, const struct gemm_layout *layout,
+                        const uint8_t *canonical, int64_t n, int64_t tile, int row, uint8_t *out) {
   uint64_t bytes = form->e2m1 ? 1 : 2, columns = layout->scale_columns;
   for (int group = 0; group < form->groups; group++) {
     uint64_t column = columns == 1 ? 0 : (uint64_t)tile * (uint64_t)form->groups + (uint64_t)group;
@@ -120,7 +122,8 @@ static void scales_make(const struct int4_form *form, const struct gemm_layout *
       return;
     memcpy(out + int4_tile_scale(form, row, group), canonical + layout->scales_offset + at * bytes, bytes);
     if (form->zeros)
-      out[int4_tile_zero(form, row, group)] = canonical[layout->zeros_offset + at];
+      out[int4_tile_zero(form, row, group)] =
+          int4_zero_code(gemm_zero_get(scale, canonical + layout->zeros_offset, at));
   }
 }
 
@@ -141,7 +144,7 @@ void int4_tile_make(const struct gemm_weight *weight, const struct gemm_layout *
     const uint8_t *codes = nothing;
     if (n < weight->n && (uint64_t)tile * ROW_BYTES < layout->row_bytes) {
       codes = canonical + (uint64_t)n * layout->row_bytes + (uint64_t)tile * ROW_BYTES;
-      scales_make(&form, layout, canonical, n, tile, row, out);
+      scales_make(&form, weight->scale, layout, canonical, n, tile, row, out);
     }
     if (form.bytes)
       row_make_bytes(codes, &place, half);

@@ -1,5 +1,6 @@
 #include "variants.h"
 
+#include "../../listing.h"
 #include "form.h"
 
 const struct variant_family int4_many_family = {
@@ -39,7 +40,8 @@ enum int4_many_kind int4_many_kind(const struct kernel_problem *problem) {
 static bool takes(const struct kernel_problem *problem) {
   bool four = gemm_is_packed(problem->format) && !gemm_is_int2(problem->format);
   bool x = gemm_quantizes_x(problem->format) || problem->x_type != GEMM_F32;
-  return four && problem->tiled && problem->device.capability == 90 && problem->experts == 0 && x;
+  return four && problem->tiled && problem->device.capability == 90 && problem->experts == 0 && x &&
+         !gemm_scale_facts(problem->scale)->zeros_f16;
 }
 
 static bool fits(const struct kernel_problem *problem, const struct variant *variant) {
@@ -55,8 +57,8 @@ enum status int4_many_check(struct backend *backend, const struct kernel_problem
   (void)nearest;
   if (!takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
-                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, on "
-                     "compute capability 9.0");
+                     "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, "
+                     "without zero points of f16, on compute capability 9.0");
   if (fits(problem, variant))
     return STATUS_OK;
   return error_set(
@@ -91,16 +93,7 @@ static bool same(const struct kernel_problem *problem, const struct variant *lef
   return int2_many_same(&a, &b, problem->m);
 }
 
-static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
-               int most) {
-  for (int i = 0; i < count; i++)
-    if (same(problem, &out[i], variant))
-      return count;
-  if (count == most || !fits(problem, variant))
-    return count;
-  out[count] = *variant;
-  return count + 1;
-}
+static const struct listing_rules rules = {fits, same};
 
 enum { NARROW = 32 /* the least that all formats have */ };
 
@@ -115,7 +108,7 @@ int int4_many_list(struct backend *backend, const struct kernel_problem *problem
       struct int2_many_config config = {.columns = columns, .split_k = split_k, .group = 8};
       struct variant variant = variant_of(&config);
       if (all || columns <= NARROW || columns < 2 * problem->m)
-        count = add(problem, &variant, out, count, most);
+        count = listing_add(&rules, problem, &variant, out, count, most);
     }
   return count;
 }
@@ -130,7 +123,7 @@ int int4_many_neighbours(struct backend *backend, const struct kernel_problem *p
     struct variant variant = *base;
     variant.values[2] = groups[i];
     if (!same(problem, &variant, base))
-      count = add(problem, &variant, out, count, most);
+      count = listing_add(&rules, problem, &variant, out, count, most);
   }
   return count;
 }

@@ -1,4 +1,5 @@
 #include "../../call.h"
+#include "../../listing.h"
 #include "../../table.h"
 #include "launch.h"
 
@@ -21,7 +22,7 @@ static struct variant variant_of(const struct int4_few_config *config) {
 
 static bool takes(const struct kernel_problem *problem) {
   return problem->tiled && problem->device.capability == 90 && problem->experts == 0 &&
-         int4_form_keeps_x(problem->format);
+         int4_form_keeps_x(problem->format) && !gemm_scale_facts(problem->scale)->zeros_f16;
 }
 
 static struct int4_form form_of(const struct kernel_problem *problem) {
@@ -84,16 +85,7 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
 
 /* ---- listing */
 
-static int add(const struct kernel_problem *problem, const struct variant *variant, struct variant *out, int count,
-               int most) {
-  for (int i = 0; i < count; i++)
-    if (variant_equal(&out[i], variant))
-      return count;
-  if (count == most || !fits(problem, variant))
-    return count;
-  out[count] = *variant;
-  return count + 1;
-}
+static const struct listing_rules rules = {.fits = fits};
 
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
@@ -106,28 +98,16 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                                   configs, all ? INT4_FEW_CONFIGS : BEST_MOST);
   for (int i = 0; i < found; i++) {
     struct variant variant = variant_of(&configs[i]);
-    count = add(problem, &variant, out, count, most);
+    count = listing_add(&rules, problem, &variant, out, count, most);
   }
   return count;
 }
 
 static int neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base,
                       bool all, struct variant *out, int most) {
-  int count = 0;
   (void)backend;
   (void)all;
-  for (size_t i = 0; i < base->family->count; i++) {
-    const struct variant_parameter *parameter = &base->family->parameters[i];
-    int32_t value = base->values[i], steps[] = {value + parameter->step, value - parameter->step, value * 2, value / 2};
-    for (size_t j = 0; j < sizeof steps / sizeof *steps; j++) {
-      struct variant variant = *base;
-      variant.values[i] = steps[j];
-      if (steps[j] >= parameter->low && steps[j] <= parameter->high && steps[j] % parameter->step == 0 &&
-          !variant_equal(&variant, base))
-        count = add(problem, &variant, out, count, most);
-    }
-  }
-  return count;
+  return listing_neighbours(&rules, problem, base, out, most);
 }
 
 /* ---- launching */

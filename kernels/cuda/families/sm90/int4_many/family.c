@@ -29,6 +29,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .y_stride = call->y_stride,
       .scale_type = gemm_scale_type(weight),
       .factors = call->weight->factors,
+      .zeros = form.zeros,
+      .tile_bytes = 4 * (uint32_t)form.half_bytes,
       .sums = call->int2_sums,
   };
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;

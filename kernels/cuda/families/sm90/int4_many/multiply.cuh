@@ -141,13 +141,31 @@ __device__ inline void multiply_exact(const work &w, shared<Shape> &s, uint32_t 
   }
 }
 
-// Codes of INT8 by INT4A8: bytes are 16 (c - 8), and sums exact.
+// Numbers of a step of INT4A8: bytes are 16 (c - 8), or c less the zero points of the two rows.
+__device__ inline void unpack_int8(uint32_t (&a)[4], const uint32_t *words) {
+#pragma unroll
+  for (int r = 0; r < 4; r++)
+    a[r] = (r % 2 == 0 ? words[r / 2] : words[r / 2] << 4) & 0xf0f0f0f0;
+}
+
+// zeros: a byte for either row. Bytes are 128 more until the end: none borrows from its neighbour.
+__device__ inline void unpack_int8(uint32_t (&a)[4], const uint32_t *words, uint32_t zeros) {
+  const uint32_t less[2] = {__byte_perm(zeros, 0, 0x0000), __byte_perm(zeros, 0, 0x1111)};
+#pragma unroll
+  for (int r = 0; r < 4; r++) {
+    const uint32_t word = r % 2 == 0 ? words[r / 2] >> 4 : words[r / 2];
+    a[r] = (((word & 0x0f0f0f0f) ^ 0x88888888) - less[r % 2]) ^ 0x80808080;
+  }
+}
+
+// Codes of INT8 by INT4A8, sums exact.
 template <typename Shape>
 __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &done, uint32_t end, int group,
                                      float (&sum)[4 * Shape::eights]) {
   using Weight = typename Shape::weight;
   constexpr int count = 4 * Shape::eights, steps = 4 / Weight::groups;
-  const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
+  const uint32_t half_bytes = w.product.tile_bytes / 4;
+  const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128, half_bytes);
   const bool bf16 = w.product.scale_type == GEMM_BF16;
   clear(sum);
   cursor<Shape::stages> at(done);
@@ -156,23 +174,24 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
 #pragma unroll 1
     for (int t = 0; t < 2; t++) {
-      const uint32_t more = at.stage * s.w_bytes + t * 2 * Weight::half_bytes;
+      const uint32_t more = at.stage * s.w_bytes + t * 2 * half_bytes;
       const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage])) + t * (s.half_bytes / 16);
       uint32_t words[4];
 #pragma unroll
       for (int g = 0; g < Weight::groups; g++) {
         int part[count];
-        uint32_t a[steps][4];
+        uint32_t a[steps][4], zeros[1];
+        if (w.product.zeros)
+          load<2>(zeros, place.zeros + more + 2 * g);
 #pragma unroll
         for (int i = 0; i < steps; i++) {
           const int step = g * steps + i;
           if (step % 2 == 0)
             load<16>(words, place.codes + step / 2 * INT4_UNIT_BYTES + more);
-#pragma unroll
-          for (int r = 0; r < 4; r++) {
-            const uint32_t word = words[step % 2 * 2 + r / 2];
-            a[i][r] = (r % 2 == 0 ? word : word << 4) & 0xf0f0f0f0;
-          }
+          if (w.product.zeros)
+            unpack_int8(a[i], words + step % 2 * 2, zeros[0]);
+          else
+            unpack_int8(a[i], words + step % 2 * 2);
           keep(a[i]);
         }
         keep(part);
@@ -198,9 +217,10 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
       }
     }
   }
+  const float unit = w.product.zeros ? 1.0f : 0.0625f;
 #pragma unroll
   for (int i = 0; i < count; i++)
-    sum[i] *= 0.0625f;
+    sum[i] *= unit;
 }
 
 } // namespace int4_many

@@ -1,6 +1,7 @@
 // The kernel of many/config.h.
 #pragma once
 
+#include "../../../device/cursor.cuh"
 #include "../../../device/ptx.cuh"
 #include "../../../device/wgmma.cuh"
 #include "../hopper/output.cuh"
@@ -40,21 +41,8 @@ template <int kColumns> struct shared {
   uint64_t full[stages], empty[stages];
 };
 
-// Where in the ring a warp is.
-template <int kStages> struct cursor {
-  int stage = 0;
-  uint32_t phase = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
 template <int kColumns> __device__ inline void produce(const work &w, shared<kColumns> &s) {
-  cursor<shared<kColumns>::stages> at;
+  cursor_of<shared<kColumns>::stages> at;
   for (int index = blockIdx.x; index < w.m_tiles * w.n_tiles; index += gridDim.x) {
     const tile t = tile_at<kColumns>(w, index);
     for (int step = 0; step < w.steps; step++, at.advance()) {
@@ -69,7 +57,7 @@ template <int kColumns> __device__ inline void produce(const work &w, shared<kCo
 
 // A tile's sums of one warpgroup: 64 rows of x by kColumns rows of W.
 template <int kColumns>
-__device__ inline void multiply(const work &w, shared<kColumns> &s, cursor<shared<kColumns>::stages> &at, int group,
+__device__ inline void multiply(const work &w, shared<kColumns> &s, cursor_of<shared<kColumns>::stages> &at, int group,
                                 int (&sum)[kColumns / 2]) {
   int before = -1; // the stage whose products are under way
   for (int step = 0; step < w.steps; step++, at.advance()) {
@@ -173,7 +161,7 @@ __device__ inline void write(const hopper_product &p, shared<kColumns> &s, tile 
 
 template <typename Y, int kColumns> __device__ inline void consume(const work &w, shared<kColumns> &s) {
   const int warp = threadIdx.x / 32;
-  cursor<shared<kColumns>::stages> at;
+  cursor_of<shared<kColumns>::stages> at;
   for (int index = blockIdx.x; index < w.m_tiles * w.n_tiles; index += gridDim.x) {
     const tile t = tile_at<kColumns>(w, index);
     int sum[kColumns / 2];

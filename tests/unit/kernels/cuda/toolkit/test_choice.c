@@ -206,6 +206,25 @@ static void test_four_bits(void **state) {
   }
 }
 
+/* Zero points of f16 have one family on Hopper; what is not dense, and other devices, the plain kernels. */
+static void test_real_zero_points(void **state) {
+  (void)state;
+  struct gemm_weight weight = {.n = 8192, .k = 8192, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP_ZEROS_F16};
+  struct offer offers[OFFERS_MOST];
+  for (int i = 0; i < 6; i++) {
+    weight.format = i % 2 == 0 ? GEMM_FORMAT_INT4 : GEMM_FORMAT_INT4A8;
+    struct kernel_problem problem = problem_on(&hopper, &weight, i < 2 ? 1 : i < 4 ? 64 : 5000);
+    problem.x_type = problem.y_type = GEMM_F16;
+    assert_true(problem.tiled);
+    assert_int_equal(select_offers(&problem, offers), 2);
+    assert_string_equal(offers[0].variant.family->name, "int4_zeros");
+    assert_string_equal(offers[1].variant.family->name, "plain");
+    problem.tiled = false;
+    assert_int_equal(select_offers(&problem, offers), 1);
+    assert_string_equal(offers[0].variant.family->name, "plain");
+  }
+}
+
 /* ---- what does not take a product, of which nothing is queued then */
 
 static const struct gemm_weight int8 = {.n = 152064, .k = 8192, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -279,12 +298,11 @@ static void test_other_weights(void **state) {
 
 static void test_table(void **state) {
   (void)state;
-  static const char *const names[] = {"plain",        "tile",         "cublaslt",          "hopper",
-                                      "few",          "many",         "fp8_many",          "int2_few",
-                                      "int2_many",    "int2a8",       "int4_few",          "int4_many",
-                                      "sm80_int2",    "sm80_int4",    "sm80_rows",         "grouped",
-                                      "grouped_many", "grouped_int2", "grouped_int2_many", "grouped_int4",
-                                      "pairs"};
+  static const char *const names[] = {"plain",        "tile",      "cublaslt",     "hopper",       "few",
+                                      "many",         "fp8_many",  "int2_few",     "int2_many",    "int2a8",
+                                      "int4_few",     "int4_many", "int4_zeros",   "sm80_int2",    "sm80_int4",
+                                      "sm80_rows",    "grouped",   "grouped_many", "grouped_int2", "grouped_int2_many",
+                                      "grouped_int4", "pairs"};
   const int rows = (int)(sizeof names / sizeof *names);
   int count = 0;
   for (; kernel_families[count]; count++) {
@@ -306,6 +324,7 @@ int main(void) {
       cmocka_unit_test(test_answers_for_two_bits),
       cmocka_unit_test(test_answers_by_columns),
       cmocka_unit_test(test_four_bits),
+      cmocka_unit_test(test_real_zero_points),
       cmocka_unit_test(test_many_rows_that_are_few),
       cmocka_unit_test(test_others_take_any_rows),
       cmocka_unit_test(test_other_weights),

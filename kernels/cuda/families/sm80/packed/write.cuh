@@ -1,5 +1,5 @@
-// What blocks of sm80/int2/kernel.cuh compute, and their sums on the way to y: those of teams by shared memory, those
-// of parts of K by a kernel of their own.
+// What blocks of sm80/packed/kernel.cuh compute, and their sums on the way to y: those of teams by shared memory, those
+// of parts of K by the kernel of launch.cu.
 #pragma once
 
 #include "../../../device/number.cuh"
@@ -7,19 +7,18 @@
 #include "config.h"
 #include "product.h"
 
-namespace sm80_int2 {
+namespace sm80_packed {
 
 // A launch: the product, and how it is cut up.
 struct work {
-  sm80_int2_product product;
-  sm80_int2_plan plan;
+  sm80_packed_product product;
+  sm80_packed_plan plan;
   int n_warps, k_warps;
   int groups; // of K
   int units;  // of 16 rows, of all of W
+  float unit; // by what sums are to be multiplied
   bool dependent;
 };
-
-constexpr int adders = 256; // threads of a block that adds parts
 
 // What a block computes: so many steps, from one of a block of rows on.
 struct share {
@@ -39,7 +38,7 @@ __device__ inline float *part_of(const work &w, int block, bool last) {
 
 // Numbers from one column of sums to the next: no bank conflicts.
 __device__ inline int pitch_of(const work &w) {
-  return w.plan.rows + SM80_INT2_PADDING / 4;
+  return w.plan.rows + SM80_PACKED_PADDING / 4;
 }
 
 // A warp's, as the instructions leave them: [teams][m][rows].
@@ -62,20 +61,27 @@ __device__ inline void keep_sums(const work &w, const float (&sums)[kUnits][kEig
     }
 }
 
-__device__ inline void load_biases(const sm80_int2_product &p, int64_t n, float (&biases)[4]) {
-#pragma unroll
-  for (int i = 0; i < 4; i++)
-    biases[i] = p.bias && n + i < p.n ? number_load_as(p.bias, n + i, p.bias_type) : 0.0f;
-}
+// What sums of four neighbours of y, from column n on, become y by.
+struct columns {
+  float scales[4], biases[4];
 
-// Four neighbours of row m of y, from column n on.
-__device__ inline void write_four(const sm80_int2_product &p, int64_t m, int64_t n, const float (&sum)[4],
-                                  const float (&biases)[4]) {
-  const float x_scale = p.x_scale ? p.x_scale[m] : 1.0f;
+  __device__ columns(const work &w, int64_t n) {
+    const sm80_packed_product &p = w.product;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      scales[i] = p.factors && n + i < p.n ? p.factors[n + i] : 1.0f;
+      biases[i] = p.bias && n + i < p.n ? number_load_as(p.bias, n + i, p.bias_type) : 0.0f;
+    }
+  }
+};
+
+// Of row m of y; a weight with factors has no scales of x.
+__device__ inline void write_four(const work &w, int64_t m, int64_t n, const float (&sum)[4], const columns &of) {
+  const sm80_packed_product &p = w.product;
   float value[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    value[i] = number_scaled(sum[i], 1.0f, x_scale, biases[i]);
+    value[i] = number_scaled(sum[i], w.unit, p.x_scale ? p.x_scale[m] : of.scales[i], of.biases[i]);
   void *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(static_cast<float *>(row), n, p.n, value);
@@ -96,9 +102,7 @@ __device__ inline void write_sums(const work &w, const float *all, int row_block
   const int m = static_cast<int>(w.product.m), rows = w.plan.rows, quads = rows / 4;
   const int pitch = pitch_of(w), thread = static_cast<int>(threadIdx.x);
   const int row = thread % quads * 4, n = row_block * rows + row, together = static_cast<int>(blockDim.x) / quads;
-  float biases[4] = {};
-  if (!part)
-    load_biases(w.product, n, biases);
+  const columns of(w, n);
 #pragma unroll 4
   for (int column = thread / quads; column < m; column += together) {
     float sum[4] = {};
@@ -107,28 +111,8 @@ __device__ inline void write_sums(const work &w, const float *all, int row_block
     if (part)
       *reinterpret_cast<float4 *>(part + column * rows + row) = make_float4(sum[0], sum[1], sum[2], sum[3]);
     else
-      write_four(w.product, column, n, sum, biases);
+      write_four(w, column, n, sum, of);
   }
 }
 
-// Of a launch with parts, whose work this is. Blocks of rows that one block had have been written.
-__global__ void __launch_bounds__(adders) add_parts(const __grid_constant__ work w) {
-  const int quads = w.plan.rows / 4, i = static_cast<int>(blockIdx.x) * adders + threadIdx.x;
-  const int column = i / quads, row = i % quads * 4, begin = static_cast<int>(blockIdx.y) * w.plan.shares.steps;
-  const int first = sm80::block_of(w.plan.shares, begin),
-            last = sm80::block_of(w.plan.shares, begin + w.plan.shares.steps - 1);
-#if __CUDA_ARCH__ >= 900
-  ptx::let_next_grid_start();
-  ptx::wait_for_previous_grid();
-#endif
-  if (column >= w.product.m || first == last)
-    return;
-  float sum[4] = {}, biases[4];
-  for (int block = first; block <= last; block++)
-    add_four(sum, part_of(w, block, sm80::steps_before(w.plan.shares, block) < begin) + column * w.plan.rows + row);
-  const int64_t n = static_cast<int64_t>(blockIdx.y) * w.plan.rows + row;
-  load_biases(w.product, n, biases);
-  write_four(w.product, column, n, sum, biases);
-}
-
-} // namespace sm80_int2
+} // namespace sm80_packed
