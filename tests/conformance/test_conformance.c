@@ -230,6 +230,30 @@ static void test_scales_at_the_ends(void **state) {
   }
 }
 
+/* Rows of NVFP4 whose factor is as small as e4m3 scales are large, by x so large that its products with these, before
+ * the factor, add up to more than f32 has. */
+static void test_small_factors(void **state) {
+  static const enum gemm_type x_types[] = {GEMM_BF16, GEMM_F32};
+  (void)state;
+  for (int i = 0; i < COUNT(x_types); i++) {
+    struct gemm_weight shape = {.n = 200, .k = 300, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS};
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, &shape, 73);
+    float *factors = (float *)(void *)(weight.canonical + weight.layout.factors_offset);
+    for (int64_t n = 0; n < shape.n; n++)
+      factors[n] = 0x1p-12f;
+    oracle_weight_multiply(&weight, 128);
+    make_usual_x(&x, 33, shape.k, x_types[i], 74);
+    for (int64_t j = 0; j < x.m * x.k; j++)
+      oracle_x_set(&x, j / x.k, j % x.k, (float)ldexp(oracle_element(x.data, j, x.type), 121));
+    expect_y_types(&weight, &x, x.m, GEMM_F32, GEMM_F32);
+    expect_y_types(&weight, &x, x.m, GEMM_BF16, GEMM_BF16);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
 static void one_size(const struct gemm_weight *shape, int sample) {
   static const int64_t ms[] = {1, 5, 33};
   struct oracle_weight weight;
@@ -500,6 +524,7 @@ static int run_group(const struct backend_ops *ops) {
       cmocka_unit_test(test_non_finite),
       cmocka_unit_test(test_chains),
       cmocka_unit_test(test_scales_at_the_ends),
+      cmocka_unit_test(test_small_factors),
       cmocka_unit_test(test_usual_rows),
       cmocka_unit_test(test_short_y),
       cmocka_unit_test(test_non_finite_among_usual),

@@ -185,12 +185,45 @@ static void test_many_rows_int8(void **state) {
   many_rows_of_bytes(GEMM_FORMAT_INT8, 1037, 1304);
 }
 
+/* Blocks of rows of W that two clusters have: each its part of K, of which the one leaves its sums to the other. */
+static void test_shared_rows(void **state) {
+  static const int64_t ms[] = {1, 5, 16};
+  static const int32_t rows[] = {68, 100, 156};
+  static const struct gemm_weight shapes[] = {
+      {.n = 330, .k = 2100, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP},
+      {.n = 330, .k = 2100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
+  };
+  (void)state;
+  for (int i = 0; i < COUNT(shapes) * COUNT(ms); i++) {
+    const struct gemm_weight *shape = &shapes[i / COUNT(ms)];
+    struct oracle_weight weight;
+    struct oracle_x x;
+    oracle_weight_make(&weight, shape, 80);
+    oracle_x_make(&x, ms[i % COUNT(ms)], shape->k, i % 2 ? GEMM_F32 : GEMM_F16, 0, 81 + (uint64_t)i);
+    struct device_request request = {.weight = device_load(&device, &weight, 0), .shape = shape, .x = &x, .m = x.m};
+    struct variant_problem problem = {.weight = *shape, .m = variant_bucket(x.m), .x_type = x.type, .y_type = GEMM_F32};
+    double *reference = suite_reference(&x, &weight, NULL, false);
+    struct variant variants[ALL_MOST];
+    request.y_type = GEMM_F32;
+    int count = device.ops->variants(device.backend, &problem, NULL, true, variants, ALL_MOST);
+    for (int v = 0; v < count; v++) {
+      bool first = strcmp(variants[v].family->name, "int4_few") == 0 && variants[v].values[1] == 64;
+      for (int r = 0; r < COUNT(rows) && first; r++) {
+        variants[v].values[1] = rows[r];
+        one_variant(&request, &problem, &variants[v], reference);
+      }
+    }
+    free(reference);
+    device.ops->weight_detach(device.backend, request.weight);
+    oracle_x_free(&x);
+    oracle_weight_free(&weight);
+  }
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_variants),
-      cmocka_unit_test(test_many_rows),
-      cmocka_unit_test(test_many_rows_fp8),
-      cmocka_unit_test(test_many_rows_int8),
+      cmocka_unit_test(test_variants),       cmocka_unit_test(test_many_rows),   cmocka_unit_test(test_many_rows_fp8),
+      cmocka_unit_test(test_many_rows_int8), cmocka_unit_test(test_shared_rows),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

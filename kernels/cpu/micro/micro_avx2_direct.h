@@ -145,7 +145,7 @@ static ALWAYS_INLINE void ask_for_rows(const struct micro_tile *tile, int rows, 
     }                                                                                                                  \
     end_##ending(tile, rows, column, vectors, sum);                                                                    \
   }                                                                                                                    \
-  TILE_OF(tile_##name, direct_##name, ROW_CASES_6)
+  TILE_OF(tile_##name, direct_##name, ROWS_6)
 
 BLOCK_DIRECT(bf16_pairs, 4, 1, BF16_STEPS, VECTORS, lanes, real, multiply_f32, step_bf16)
 BLOCK_DIRECT(f16s, 2, F16_STEPS, F16_STEPS, VECTORS, lanes, real, multiply_f32, step_f16)
@@ -226,7 +226,7 @@ static ALWAYS_INLINE void direct_e4m3(const struct micro_tile *tile, int rows, i
     sum_e4m3(tile, rows, column, vectors, true);
   }
 }
-TILE_OF(tile_e4m3, direct_e4m3, ROW_CASES_6)
+TILE_OF(tile_e4m3, direct_e4m3, ROWS_6)
 
 /* INT2: a code selects one of four numbers, which its column's scale multiplies. */
 static ALWAYS_INLINE lanes codes2_lanes(__m256i codes, int k) {
@@ -276,7 +276,7 @@ static ALWAYS_INLINE void direct_codes2(const struct micro_tile *tile, int rows,
   }
   end_real(tile, rows, column, vectors, sum);
 }
-TILE_OF(tile_codes2, direct_codes2, ROW_CASES_6)
+TILE_OF(tile_codes2, direct_codes2, ROWS_6)
 
 /* ---- many rows: blocks. The next one's lines are asked for, so that they come while this one is multiplied. */
 

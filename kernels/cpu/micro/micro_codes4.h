@@ -6,12 +6,15 @@
 #ifndef KERNELS_CPU_MICRO_MICRO_CODES4_H
 #define KERNELS_CPU_MICRO_MICRO_CODES4_H
 
-#include "micro_tile.h"
+#include "micro_totals.h"
 
 /* Of one row: all of a panel's columns, so that W is read as one stream, where registers hold as many sums. */
 #define CODES4_VECTORS (MICRO_WIDTH / LANES < 8 ? MICRO_WIDTH / LANES : 8)
 #define CODES4_CHUNK 32 /* elements of K, which every group is a multiple of */
 #define PREFETCH_CODES4 4096
+#ifndef UNROLL_CHUNK /* where an instruction multiplies; else the loops inside are long enough */
+#define UNROLL_CHUNK UNROLL
+#endif
 typedef uint16_t lane_shorts __attribute__((vector_size(2 * LANES)));
 typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
 
@@ -49,7 +52,7 @@ static ALWAYS_INLINE counts multiply_code4(counts sum, counts codes, counts x) {
 /* One chunk of one row: a vector of codes goes with both of its dwords of x before the next. */
 static ALWAYS_INLINE void row_codes4(const struct x_rows *x, int64_t step, const uint32_t *w, int width, int vectors,
                                      counts part[CODES4_VECTORS]) {
-  UNROLL for (int i = 0; i < CODES4_CHUNK / 8; i++) {
+  UNROLL_CHUNK for (int i = 0; i < CODES4_CHUNK / 8; i++) {
     counts low = x_at(x, 0, step + 2 * i), high = x_at(x, 0, step + 2 * i + 1);
     UNROLL for (int v = 0; v < vectors; v++) {
       const uint32_t *at = w + i * width + v * LANES;
@@ -78,7 +81,7 @@ static ALWAYS_INLINE void chunk_codes4(const struct x_rows *x, int64_t step, con
   if (rows == 1) {
     row_codes4(x, step, w, width, vectors, part[0]);
   }
-  UNROLL for (int i = 0; rows > 1 && i < CODES4_CHUNK / 8; i++) {
+  UNROLL_CHUNK for (int i = 0; rows > 1 && i < CODES4_CHUNK / 8; i++) {
     counts codes[CODES4_VECTORS];
     UNROLL for (int v = 0; v < vectors; v++) {
       codes[v] = load_counts(w + i * width + v * LANES);
@@ -112,13 +115,9 @@ static ALWAYS_INLINE void block_codes4(const struct micro_groups *groups, int ro
   struct x_rows x = x_rows(&shape);
   const uint8_t *w = groups->w;
   int width = groups->width;
-  const lanes none = {0};
   lanes total[MICRO_GROUPS_ROWS][CODES4_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
-      total[row][v] = groups->first ? none : load_lanes(before);
-    }
+    begin_totals(groups, row, column, vectors, total[row]);
   }
   for (int64_t group = 0, step = 0; group < groups->groups; group++) {
     counts sum[MICRO_GROUPS_ROWS][CODES4_VECTORS] = {{{0}}};
@@ -145,66 +144,37 @@ static ALWAYS_INLINE void block_codes4(const struct micro_groups *groups, int ro
     }
     w += (2 + form.zeros) * width;
   }
-  if (groups->finish != NULL) {
-    const struct micro_finish finish = *groups->finish;
-    UNROLL for (int row = 0; row < rows; row++) {
-      finish_row(finish, row, column, vectors, total[row]);
-    }
-    return;
-  }
+  lanes values[MICRO_GROUPS_ROWS][CODES4_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
+      values[row][v] = total[row][v];
     }
   }
+  end_totals(groups, rows, column, vectors, values[0], CODES4_VECTORS);
 }
 
-/* One row and group by group, all of a panel's columns before the next: W is then read as one stream. */
-static ALWAYS_INLINE void one_row_codes4(const struct micro_groups *groups) {
-  const struct micro_codes4 *form = groups->form;
-  for (int group = 0; group < groups->groups; group++) {
-    struct micro_groups one = *groups;
-    one.groups = 1;
-    one.x += group * (form->group / 4);
-    one.w = (const uint8_t *)groups->w + group * (form->group / 2 + 2 + form->zeros) * MICRO_WIDTH;
-    one.start += group * groups->start_stride;
-    one.first = groups->first && group == 0;
-    one.finish = group + 1 == groups->groups ? groups->finish : NULL;
-    for (int column = 0; column < MICRO_WIDTH; column += CODES4_VECTORS * LANES) {
-      block_codes4(&one, 1, column, CODES4_VECTORS);
-    }
-  }
-}
+GROUP_COLUMNS(groups_codes4, block_codes4)
 
-#define CODES4_CASE(rows_, vectors)                                                                                    \
-  case rows_:                                                                                                          \
-    block_codes4(groups, rows_, column, vectors);                                                                      \
-    break;
-#define CODES4_CASES(vectors)                                                                                          \
-  switch (groups->rows) {                                                                                              \
-    CODES4_CASE(1, vectors)                                                                                            \
-    CODES4_CASE(2, vectors)                                                                                            \
-    CODES4_CASE(3, vectors)                                                                                            \
-    CODES4_CASE(4, vectors)                                                                                            \
-    CODES4_CASE(5, vectors)                                                                                            \
-    CODES4_CASE(6, vectors)                                                                                            \
-  }
+static ONCE void row_of_codes4(const struct micro_groups *groups, int column) {
+  block_codes4(groups, 1, column, CODES4_VECTORS);
+}
 
 static void groups_codes4(const struct micro_groups *groups) {
-  int column = 0;
-  if (groups->rows == 1 && groups->width == MICRO_WIDTH) {
-    if (CODES4_VECTORS * LANES == MICRO_WIDTH) {
-      block_codes4(groups, 1, 0, CODES4_VECTORS);
-    } else {
-      one_row_codes4(groups);
-    }
+  if (groups->rows != 1 || groups->width != MICRO_WIDTH) {
+    groups_codes4_columns(groups);
     return;
   }
-  for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {
-    CODES4_CASES(VECTORS)
+  if (CODES4_VECTORS * LANES == MICRO_WIDTH) {
+    row_of_codes4(groups, 0);
+    return;
   }
-  for (; MICRO_VECTOR % (VECTORS * LANES) != 0 && column < groups->width; column += LANES) {
-    CODES4_CASES(1)
+  const struct micro_codes4 *form = groups->form;
+  for (int group = 0; group < groups->groups; group++) {
+    int64_t w_bytes = (form->group / 2 + 2 + form->zeros) * MICRO_WIDTH;
+    struct micro_groups one = one_group(groups, group, w_bytes, form->group / 4);
+    for (int column = 0; column < MICRO_WIDTH; column += CODES4_VECTORS * LANES) {
+      row_of_codes4(&one, column);
+    }
   }
 }
 
@@ -285,7 +255,7 @@ static ALWAYS_INLINE void steps_codes4(const struct micro_tile *tile, int rows, 
           __builtin_prefetch(w + 4 * (column + v * LANES) + PREFETCH_CODES4);
         }
       }
-      UNROLL for (int k = 0; k < 8; k++) {
+      UNROLL_CHUNK for (int k = 0; k < 8; k++) {
         lanes w_now[FEW_VECTORS];
         UNROLL for (int v = 0; v < vectors; v++) {
           w_now[v] = codes4_lanes(codes[v], k, &scale[v], e2m1);
@@ -305,7 +275,7 @@ static ALWAYS_INLINE void steps_codes4(const struct micro_tile *tile, int rows, 
 static ALWAYS_INLINE void direct_codes4(const struct micro_tile *tile, int rows, int column, int vectors) {
   tile->form->e2m1 ? steps_codes4(tile, rows, column, vectors, true) : steps_codes4(tile, rows, column, vectors, false);
 }
-TILE_OF(tile_codes4, direct_codes4, ROW_CASES)
+TILE_OF(tile_codes4, direct_codes4, ROWS_4)
 #define CODES4_ROWS 4
 #endif
 

@@ -7,6 +7,7 @@
 #define LANES 4
 #define ROWS 4
 #define VECTORS 2
+#define UNROLL_CHUNK
 typedef int32_t counts __attribute__((vector_size(16)));
 typedef float lanes __attribute__((vector_size(16)));
 

@@ -7,7 +7,7 @@
 #ifndef KERNELS_CPU_MICRO_MICRO_GROUPS_H
 #define KERNELS_CPU_MICRO_MICRO_GROUPS_H
 
-#include "micro_tile.h"
+#include "micro_totals.h"
 
 #define GROUPS_VECTORS 4
 #define PREFETCH_CODES2 4096
@@ -99,13 +99,9 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
   const struct micro_tile shape = {.x = groups->x, .x_stride = groups->x_stride};
   struct x_rows x = x_rows(&shape);
   const uint32_t *w = (const uint32_t *)groups->w + column;
-  const lanes none = {0};
   lanes total[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      const float *before = groups->sums + row * MICRO_WIDTH + column + v * LANES;
-      total[row][v] = groups->first ? none : load_lanes(before);
-    }
+    begin_totals(groups, row, column, vectors, total[row]);
   }
   for (int group = 0; group < groups->groups; group++) {
     counts sum[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
@@ -125,71 +121,46 @@ static ALWAYS_INLINE void block_groups(const struct micro_groups *groups, int ro
     }
     w += packed ? groups->width / 2 : 0; /* the scales */
   }
-  if (groups->finish != NULL) {
-    const struct micro_finish finish = *groups->finish;
-    UNROLL for (int row = 0; row < rows; row++) {
-      finish_row(finish, row, column, vectors, total[row]);
-    }
-    return;
-  }
+  lanes values[MICRO_GROUPS_ROWS][GROUPS_VECTORS];
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      store_lanes(groups->sums + row * MICRO_WIDTH + column + v * LANES, total[row][v]);
+      values[row][v] = total[row][v];
     }
   }
+  end_totals(groups, rows, column, vectors, values[0], GROUPS_VECTORS);
 }
 
-#define GROUPS_CASE(rows_, vectors, packed)                                                                            \
-  case rows_:                                                                                                          \
-    block_groups(groups, rows_, column, vectors, packed);                                                              \
-    break;
-#define GROUPS_CASES(vectors, packed)                                                                                  \
-  switch (groups->rows) {                                                                                              \
-    GROUPS_CASE(1, vectors, packed)                                                                                    \
-    GROUPS_CASE(2, vectors, packed)                                                                                    \
-    GROUPS_CASE(3, vectors, packed)                                                                                    \
-    GROUPS_CASE(4, vectors, packed)                                                                                    \
-    GROUPS_CASE(5, vectors, packed)                                                                                    \
-    GROUPS_CASE(6, vectors, packed)                                                                                    \
-  }
-/* One row and group by group, all of a panel's columns before the next: W is then read as one stream. */
-static ALWAYS_INLINE void one_row_groups(const struct micro_groups *groups, bool packed) {
-  int64_t w_bytes = packed ? (MICRO_GROUP / 4 + 2) * MICRO_WIDTH : MICRO_GROUP * MICRO_WIDTH;
-  for (int group = 0; group < groups->groups; group++) {
-    struct micro_groups one = *groups;
-    one.groups = 1;
-    one.x += group * (MICRO_GROUP / 4);
-    one.w = (const uint8_t *)groups->w + group * w_bytes;
-    one.column_scale = packed ? NULL : groups->column_scale + group * MICRO_WIDTH;
-    one.start += group * groups->start_stride;
-    one.first = groups->first && group == 0;
-    one.finish = group + 1 == groups->groups ? groups->finish : NULL;
-    for (int column = 0; column < MICRO_WIDTH; column += GROUPS_VECTORS * LANES) {
-      block_groups(&one, 1, column, GROUPS_VECTORS, packed);
-    }
-  }
+static ALWAYS_INLINE void block_dwords(const struct micro_groups *groups, int rows, int column, int vectors) {
+  block_groups(groups, rows, column, vectors, false);
+}
+
+static ALWAYS_INLINE void block_codes2(const struct micro_groups *groups, int rows, int column, int vectors) {
+  block_groups(groups, rows, column, vectors, true);
 }
 
 /* A whole panel of one row has sums enough to hide the latency. */
-#define GROUPS(name, packed)                                                                                           \
+#define GROUPS(name, block, packed)                                                                                    \
+  GROUP_COLUMNS(name, block)                                                                                           \
+  GROUP_FUNCTION(name, block, 1, 4)                                                                                    \
   static void name(const struct micro_groups *groups) {                                                                \
-    int column = 0;                                                                                                    \
-    if (groups->rows == 1 && groups->width == MICRO_WIDTH) {                                                           \
-      if (GROUPS_VECTORS * LANES == MICRO_WIDTH) {                                                                     \
-        block_groups(groups, 1, 0, GROUPS_VECTORS, packed);                                                            \
-      } else {                                                                                                         \
-        one_row_groups(groups, packed);                                                                                \
-      }                                                                                                                \
+    if (groups->rows != 1 || groups->width != MICRO_WIDTH) {                                                           \
+      name##_columns(groups);                                                                                          \
       return;                                                                                                          \
     }                                                                                                                  \
-    for (; column + VECTORS * LANES <= groups->width; column += VECTORS * LANES) {                                     \
-      GROUPS_CASES(VECTORS, packed)                                                                                    \
+    if (GROUPS_VECTORS * LANES == MICRO_WIDTH) {                                                                       \
+      name##_1x4(groups, 0);                                                                                           \
+      return;                                                                                                          \
     }                                                                                                                  \
-    for (; MICRO_VECTOR % (VECTORS * LANES) != 0 && column < groups->width; column += LANES) {                         \
-      GROUPS_CASES(1, packed)                                                                                          \
+    int64_t w_bytes = packed ? (MICRO_GROUP / 4 + 2) * MICRO_WIDTH : MICRO_GROUP * MICRO_WIDTH;                        \
+    for (int group = 0; group < groups->groups; group++) {                                                             \
+      struct micro_groups one = one_group(groups, group, w_bytes, MICRO_GROUP / 4);                                    \
+      one.column_scale = packed ? NULL : groups->column_scale + group * MICRO_WIDTH;                                   \
+      for (int column = 0; column < MICRO_WIDTH; column += GROUPS_VECTORS * LANES) {                                   \
+        name##_1x4(&one, column);                                                                                      \
+      }                                                                                                                \
     }                                                                                                                  \
   }
-GROUPS(groups_dwords, false)
-GROUPS(groups_codes2, true)
+GROUPS(groups_dwords, block_dwords, false)
+GROUPS(groups_codes2, block_codes2, true)
 
 #endif

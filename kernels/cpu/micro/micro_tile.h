@@ -82,14 +82,20 @@ static ALWAYS_INLINE bool is_scaled(const struct micro_tile *tile) {
 
 static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows, int column, int vectors,
                                         counts sum[][FEW_VECTORS]) {
+  const int32_t *start = tile->start;
   const counts none = {0};
-  UNROLL for (int row = 0; row < rows; row++) {
-    UNROLL for (int v = 0; v < vectors; v++) {
-      if (tile->start != NULL) {
-        sum[row][v] = broadcast((uint32_t)tile->start[row]);
-      } else {
-        sum[row][v] = tile->first ? none : load_counts(sums_s32(tile, row, column + v * LANES));
+  if (start == NULL && !tile->first) {
+    UNROLL for (int row = 0; row < rows; row++) {
+      UNROLL for (int v = 0; v < vectors; v++) {
+        sum[row][v] = load_counts(sums_s32(tile, row, column + v * LANES));
       }
+    }
+    return;
+  }
+  UNROLL for (int row = 0; row < rows; row++) {
+    counts begin = start != NULL ? broadcast((uint32_t)start[row]) : none;
+    UNROLL for (int v = 0; v < vectors; v++) {
+      sum[row][v] = begin;
     }
   }
 }
@@ -97,73 +103,107 @@ static ALWAYS_INLINE void begin_integer(const struct micro_tile *tile, int rows,
 static ALWAYS_INLINE void begin_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                      lanes sum[][FEW_VECTORS]) {
   const lanes none = {0};
-  bool zero = tile->first || is_scaled(tile);
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      sum[row][v] = zero ? none : load_lanes(sums_f32(tile, row, column + v * LANES));
+      sum[row][v] = none;
+    }
+  }
+  if (tile->first || is_scaled(tile)) {
+    return;
+  }
+  UNROLL for (int row = 0; row < rows; row++) {
+    UNROLL for (int v = 0; v < vectors; v++) {
+      sum[row][v] = load_lanes(sums_f32(tile, row, column + v * LANES));
     }
   }
 }
 
-static ALWAYS_INLINE void end_scaled(const struct micro_tile *tile, int row, int column, lanes sum) {
-  lanes scale =
-      tile->column_scale != NULL ? load_lanes(tile->column_scale + column) : broadcast_lanes(tile->row_scale[row]);
-  const lanes none = {0};
-  lanes before = tile->first ? none : load_lanes(sums_f32(tile, row, column));
-  store_lanes(sums_f32(tile, row, column), multiply_f32(before, sum, scale));
+/* What follows the steps of a tile, but for a store of its sums, is one function for tiles of all sizes, which finds
+ * the sums in memory: [rows][stride]. */
+#define ONCE __attribute__((noinline))
+
+/* The numbers of rows: what finish_f32 makes of their sums. */
+static ALWAYS_INLINE void finish_vectors(const struct micro_finish *finish, int rows, int column, int vectors,
+                                         const lanes *sum, int stride) {
+  const float *scales = finish->scales + column;
+  float *to = finish->to + column;
+  for (int row = 0; row < rows; row++, sum += stride, to += finish->stride) {
+    lanes factor = broadcast_lanes((float)finish->factors[row]);
+    for (int v = 0; v < vectors; v++) {
+      store_lanes(to + v * LANES, sum[v] * (factor * load_lanes(scales + v * LANES)));
+    }
+  }
 }
 
-/* The numbers of a row: what finish_f32 makes of its sums. */
-static ALWAYS_INLINE void finish_row(struct micro_finish finish, int row, int column, int vectors, const lanes *sum) {
-  lanes factor = broadcast_lanes((float)finish.factors[row]);
-  float *to = finish.to + row * finish.stride + column;
-  UNROLL for (int v = 0; v < vectors; v++) {
-    store_lanes(to + v * LANES, sum[v] * (factor * load_lanes(finish.scales + column + v * LANES)));
+static ONCE void finish_rows(const struct micro_finish *finish, int rows, int column, int vectors, const lanes *sum,
+                             int stride) {
+  if (vectors == VECTORS) {
+    finish_vectors(finish, rows, column, VECTORS, sum, stride);
+  } else {
+    finish_vectors(finish, rows, column, vectors, sum, stride);
+  }
+}
+
+static ONCE void end_scaled(const struct micro_tile *tile, int rows, int column, int vectors, const lanes *sum,
+                            int stride) {
+  const lanes none = {0};
+  for (int row = 0; row < rows; row++, sum += stride) {
+    for (int v = 0; v < vectors; v++) {
+      int at = column + v * LANES;
+      lanes scale =
+          tile->column_scale != NULL ? load_lanes(tile->column_scale + at) : broadcast_lanes(tile->row_scale[row]);
+      lanes before = tile->first ? none : load_lanes(sums_f32(tile, row, at));
+      store_lanes(sums_f32(tile, row, at), multiply_f32(before, sum[v], scale));
+    }
+  }
+}
+
+static ALWAYS_INLINE bool is_stored(const struct micro_tile *tile) {
+  return tile->finish == NULL && !is_scaled(tile);
+}
+
+static ONCE void end_apart(const struct micro_tile *tile, int rows, int column, int vectors, const lanes *sum) {
+  if (tile->finish != NULL) {
+    finish_rows(tile->finish, rows, column, vectors, sum, FEW_VECTORS);
+  } else {
+    end_scaled(tile, rows, column, vectors, sum, FEW_VECTORS);
   }
 }
 
 static ALWAYS_INLINE void end_integer(const struct micro_tile *tile, int rows, int column, int vectors,
                                       counts sum[][FEW_VECTORS]) {
-  bool scaled = is_scaled(tile);
-  if (tile->finish != NULL) {
-    const struct micro_finish finish = *tile->finish;
+  if (!is_stored(tile)) {
+    lanes values[ROWS][FEW_VECTORS];
     UNROLL for (int row = 0; row < rows; row++) {
-      lanes values[FEW_VECTORS];
       UNROLL for (int v = 0; v < vectors; v++) {
-        values[v] = __builtin_convertvector(sum[row][v], lanes);
+        values[row][v] = __builtin_convertvector(sum[row][v], lanes);
       }
-      finish_row(finish, row, column, vectors, values);
     }
+    end_apart(tile, rows, column, vectors, values[0]);
     return;
   }
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      if (scaled) {
-        end_scaled(tile, row, column + v * LANES, __builtin_convertvector(sum[row][v], lanes));
-      } else {
-        store_counts(sums_s32(tile, row, column + v * LANES), sum[row][v]);
-      }
+      store_counts(sums_s32(tile, row, column + v * LANES), sum[row][v]);
     }
   }
 }
 
 static ALWAYS_INLINE void end_real(const struct micro_tile *tile, int rows, int column, int vectors,
                                    lanes sum[][FEW_VECTORS]) {
-  bool scaled = is_scaled(tile);
-  if (tile->finish != NULL) {
-    const struct micro_finish finish = *tile->finish;
+  if (!is_stored(tile)) {
+    lanes values[ROWS][FEW_VECTORS];
     UNROLL for (int row = 0; row < rows; row++) {
-      finish_row(finish, row, column, vectors, sum[row]);
+      UNROLL for (int v = 0; v < vectors; v++) {
+        values[row][v] = sum[row][v];
+      }
     }
+    end_apart(tile, rows, column, vectors, values[0]);
     return;
   }
   UNROLL for (int row = 0; row < rows; row++) {
     UNROLL for (int v = 0; v < vectors; v++) {
-      if (scaled) {
-        end_scaled(tile, row, column + v * LANES, sum[row][v]);
-      } else {
-        store_lanes(sums_f32(tile, row, column + v * LANES), sum[row][v]);
-      }
+      store_lanes(sums_f32(tile, row, column + v * LANES), sum[row][v]);
     }
   }
 }
@@ -222,57 +262,54 @@ BLOCK_DWORDS(f32, lanes, real, multiply_f32, lanes, BLOCKS_IN_CACHE)
 BLOCK_DWORDS(bf16, lanes, real, multiply_bf16, counts, false)
 #endif
 
-/* A function for each number of rows, all of the columns. */
-#define ROW_CASE(block, rows_, vectors_)                                                                               \
-  case rows_:                                                                                                          \
+/* A function for each number of rows and of vectors, and one that goes through the columns. */
+#define ROW_FUNCTION(name, block, rows_, vectors_)                                                                     \
+  static ONCE void name##_##rows_##x##vectors_(const struct micro_tile *tile, int column) {                            \
     block(tile, rows_, column, vectors_);                                                                              \
+  }
+#define ROW_CASE(name, block, rows_, vectors_)                                                                         \
+  case rows_:                                                                                                          \
+    name##_##rows_##x##vectors_(tile, column);                                                                         \
     break;
-#define ROW_CASES(block, vectors)                                                                                      \
-  ROW_CASE(block, 1, vectors)                                                                                          \
-  ROW_CASE(block, 2, vectors)                                                                                          \
-  ROW_CASE(block, 3, vectors)                                                                                          \
-  ROW_CASE(block, 4, vectors)
-#define ROW_CASES_6(block, vectors)                                                                                    \
-  ROW_CASES(block, vectors)                                                                                            \
-  ROW_CASE(block, 5, vectors)                                                                                          \
-  ROW_CASE(block, 6, vectors)
-#define ROW_CASES_8(block, vectors)                                                                                    \
-  ROW_CASES_6(block, vectors)                                                                                          \
-  ROW_CASE(block, 7, vectors)                                                                                          \
-  ROW_CASE(block, 8, vectors)
-#define ROW_CASES_12(block, vectors)                                                                                   \
-  ROW_CASES_8(block, vectors)                                                                                          \
-  ROW_CASE(block, 9, vectors)                                                                                          \
-  ROW_CASE(block, 10, vectors)                                                                                         \
-  ROW_CASE(block, 11, vectors)                                                                                         \
-  ROW_CASE(block, 12, vectors)
-#define TILE_OF(name, block, cases)                                                                                    \
-  static void name(const struct micro_tile *tile) {                                                                    \
+#define ROWS_2(of, name, block, vectors) of(name, block, 1, vectors) of(name, block, 2, vectors)
+#define ROWS_4(of, name, block, vectors)                                                                               \
+  ROWS_2(of, name, block, vectors)                                                                                     \
+  of(name, block, 3, vectors) of(name, block, 4, vectors)
+#define ROWS_6(of, name, block, vectors)                                                                               \
+  ROWS_4(of, name, block, vectors)                                                                                     \
+  of(name, block, 5, vectors) of(name, block, 6, vectors)
+#define ROWS_8(of, name, block, vectors)                                                                               \
+  ROWS_6(of, name, block, vectors)                                                                                     \
+  of(name, block, 7, vectors) of(name, block, 8, vectors)
+#define ROWS_12(of, name, block, vectors)                                                                              \
+  ROWS_8(of, name, block, vectors)                                                                                     \
+  of(name, block, 9, vectors) of(name, block, 10, vectors) of(name, block, 11, vectors) of(name, block, 12, vectors)
+#define TILE_OF(name, block, all_rows)                                                                                 \
+  ROWS_2(ROW_FUNCTION, name, block, 4)                                                                                 \
+  all_rows(ROW_FUNCTION, name, block, 2) all_rows(ROW_FUNCTION, name, block, 1) static void name(                      \
+      const struct micro_tile *tile) {                                                                                 \
     int column = 0;                                                                                                    \
     if (FEW_VECTORS > VECTORS && tile->rows <= 2) {                                                                    \
-      for (; column + FEW_VECTORS * LANES <= tile->width; column += FEW_VECTORS * LANES) {                             \
-        switch (tile->rows) {                                                                                          \
-          ROW_CASE(block, 1, FEW_VECTORS)                                                                              \
-          ROW_CASE(block, 2, FEW_VECTORS)                                                                              \
-        }                                                                                                              \
+      for (; column + 4 * LANES <= tile->width; column += 4 * LANES) {                                                 \
+        switch (tile->rows) { ROWS_2(ROW_CASE, name, block, 4) }                                                       \
       }                                                                                                                \
     }                                                                                                                  \
-    for (; column + VECTORS * LANES <= tile->width; column += VECTORS * LANES) {                                       \
-      switch (tile->rows) { cases(block, VECTORS) }                                                                    \
+    for (; column + 2 * LANES <= tile->width; column += 2 * LANES) {                                                   \
+      switch (tile->rows) { all_rows(ROW_CASE, name, block, 2) }                                                       \
     }                                                                                                                  \
-    for (; MICRO_VECTOR % (VECTORS * LANES) != 0 && column < tile->width; column += LANES) {                           \
-      switch (tile->rows) { cases(block, 1) }                                                                          \
+    for (; MICRO_VECTOR % (2 * LANES) != 0 && column < tile->width; column += LANES) {                                 \
+      switch (tile->rows) { all_rows(ROW_CASE, name, block, 1) }                                                       \
     }                                                                                                                  \
   }
-#define UNPACK_TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
+#define UNPACK_TILE(name, block) TILE_OF(name, block, ROWS_8)
 #if ROWS == 4
-#define TILE(name, block) TILE_OF(name, block, ROW_CASES)
+#define TILE(name, block) TILE_OF(name, block, ROWS_4)
 #elif ROWS == 6
-#define TILE(name, block) TILE_OF(name, block, ROW_CASES_6)
+#define TILE(name, block) TILE_OF(name, block, ROWS_6)
 #elif ROWS == 8
-#define TILE(name, block) TILE_OF(name, block, ROW_CASES_8)
+#define TILE(name, block) TILE_OF(name, block, ROWS_8)
 #else
-#define TILE(name, block) TILE_OF(name, block, ROW_CASES_12)
+#define TILE(name, block) TILE_OF(name, block, ROWS_12)
 #endif
 
 #ifdef NO_INTEGERS

@@ -57,7 +57,7 @@ struct kernel_sums {
 #define KERNEL_LAST 1e19     /* and behind those */
 
 enum {
-  KERNEL_FILES = 5,
+  KERNEL_FILES = 6,
   KERNEL_WAITED_FOR = 3, /* blocks of a launch that one of its blocks waits for, at most */
 };
 

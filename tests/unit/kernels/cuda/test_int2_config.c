@@ -268,10 +268,12 @@ static void check_int4_few(const struct int4_few_way *way, const struct int4_for
   int split = way->config.split_k, longest = ((int)plan->stages + split - 1) / split, columns = way->config.columns;
   int sums = 2 * INT4_FEW_TOGETHER * columns * INT4_FEW_PITCH * 4;
   if (split > 1)
-    sums += (int)plan->blocks * columns * INT4_FEW_ROWS * 4;
+    sums += ((int)plan->rows + INT4_FEW_ROWS - 1) / INT4_FEW_ROWS * columns * INT4_FEW_ROWS * 4;
   assert_int_equal(plan->stages, (plan->tiles + INT4_FEW_TOGETHER - 1) / INT4_FEW_TOGETHER);
   assert_true(split == 1 << plan->split_log2 && split <= (int)plan->stages);
-  assert_int_equal(plan->clusters, (plan->row_blocks + plan->blocks - 1) / plan->blocks);
+  assert_int_equal(plan->clusters, (plan->row_blocks * INT4_FEW_ROWS + plan->rows - 1) / plan->rows);
+  if (plan->rows % INT4_FEW_ROWS != 0)
+    assert_true((int)plan->clusters * split <= INT4_FEW_SHARING_MOST && plan->rows > INT4_FEW_ROWS);
   assert_true(plan->x_bytes >= columns * (longest * INT4_FEW_TOGETHER * 256 + INT4_FEW_X_PAD));
   assert_int_equal(plan->ring_bytes % int4_few_stage_bytes(form), 0);
   assert_in_range(plan->ring_bytes / int4_few_stage_bytes(form), INT4_FEW_STAGES_LEAST, INT4_FEW_STAGES_MOST);
@@ -310,6 +312,11 @@ static void test_int4_few_plans(void **state) {
   assert_false(int4_few_plan_for(&config, &mxfp4, 8192, 8192, &plan)); /* no power of two */
   config = (struct int4_few_config){.columns = 16, .split_k = 1, .rows = 64};
   assert_false(int4_few_plan_for(&config, &mxfp4, 8192, 8192, &plan)); /* x does not fit */
+  config = (struct int4_few_config){.columns = 1, .split_k = 2, .rows = 100};
+  assert_true(int4_few_plan_for(&config, &mxfp4, 8192, 8192, &plan));
+  assert_int_equal(plan.clusters, 82);
+  assert_false(int4_few_plan_for(&config, &mxfp4, 262144, 8192, &plan)); /* no memory for so many shared rows */
+  assert_true(INT4_FEW_SUMS_BYTES <= int2_many_sums_bytes(16));
 }
 
 /* ---- kernels for every device */

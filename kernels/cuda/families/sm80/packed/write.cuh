@@ -81,7 +81,7 @@ __device__ inline void write_four(const work &w, int64_t m, int64_t n, const flo
   float value[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    value[i] = number_scaled(sum[i], w.unit, p.x_scale ? p.x_scale[m] : of.scales[i], of.biases[i]);
+    value[i] = fmaf(sum[i], w.unit * (p.x_scale ? p.x_scale[m] : of.scales[i]), of.biases[i]);
   void *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(static_cast<float *>(row), n, p.n, value);

@@ -167,7 +167,7 @@ __device__ inline void write_y(const grouped_int4_product &p, int expert, int64_
   for (int j = 0; j < 4; j++) {
     const int64_t at = expert * p.n + n + j;
     const float factor = p.factors ? p.factors[at] : 1.0f;
-    out[j] = number_scaled(sum[j], unit, factor * by, p.bias ? number_load_as(p.bias, at, p.bias_type) : 0.0f);
+    out[j] = number_scaled(sum[j], unit * factor, by, p.bias ? number_load_as(p.bias, at, p.bias_type) : 0.0f);
   }
   uint8_t *const row = static_cast<uint8_t *>(p.y) + to * p.y_stride;
   if (p.y_type == GEMM_F32)

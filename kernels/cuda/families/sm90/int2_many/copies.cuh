@@ -7,14 +7,6 @@ namespace int2_many {
 
 constexpr int x_row_bytes = GEMM_GROUP * 2; // of a row of x in a unit
 
-// Of a unit of 64 rows of W. `varies`: not by type alone; Shape has room for the largest.
-template <typename Shape> __device__ inline uint32_t tile_bytes_of(const work &w) {
-  if constexpr (Shape::varies)
-    return w.product.tile_bytes;
-  else
-    return Shape::tile_bytes;
-}
-
 // What the copies of a unit need, along a block's work.
 template <typename Shape> struct supply {
   run_of_units run;
@@ -39,8 +31,7 @@ template <typename Shape> struct supply {
     for (int group = 0; group < Shape::groups; group++) {
       // Rows behind the last are those of the last block once more.
       const int64_t block = min(p.w * Shape::groups + group, work.plan.row_blocks - 1u);
-      w[group] = static_cast<const uint8_t *>(work.product.tiles) +
-                 (block * work.plan.tiles_k + k) * tile_bytes_of<Shape>(work);
+      w[group] = static_cast<const uint8_t *>(work.product.tiles) + (block * work.plan.tiles_k + k) * Shape::tile_bytes;
     }
     row = p.x;
   }
@@ -56,7 +47,7 @@ template <typename Shape> struct supply {
     column += x_row_bytes;
 #pragma unroll
     for (int group = 0; group < Shape::groups; group++)
-      w[group] += tile_bytes_of<Shape>(work);
+      w[group] += Shape::tile_bytes;
   }
 };
 
@@ -88,10 +79,10 @@ template <typename Shape> __device__ inline void produce_w(const work &w, shared
     const uint32_t full = ptx::shared_address(&s.full[at.stage]), to = ptx::shared_address(s.w[at.stage]);
     if (from.done >= s.stages)
       ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-    ptx::barrier_expect(full, s.groups * tile_bytes_of<Shape>(w));
+    ptx::barrier_expect(full, s.w_bytes);
 #pragma unroll
     for (int group = 0; group < s.groups; group++)
-      ptx::copy_bulk(to + group * s.tile_bytes, from.w[group], tile_bytes_of<Shape>(w), full, policy);
+      ptx::copy_bulk(to + group * s.tile_bytes, from.w[group], s.tile_bytes, full, policy);
     from.advance(w);
   }
 }

@@ -21,8 +21,6 @@ struct int2_many_product {
                                 doubled; of those below 2^-13 odd multiples of 2^-24 lose the half of that */
   enum gemm_type scale_type; /* of int4_many's weights: F16 or BF16 */
   const float *factors;      /* [n], of NVFP4's */
-  bool zeros;                /* INT4A8: whether it has zero points, which tile_bytes depend on */
-  uint32_t tile_bytes;       /* of INT4A8's unit of 64 rows */
   void *sums; /* int2_many_sums_bytes of words INT2_MANY_NOTHING, aligned to 16 bytes; left as they are */
 };
 

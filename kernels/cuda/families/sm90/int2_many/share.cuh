@@ -31,7 +31,7 @@ constexpr int pair_core_bytes = 128 + 16, pair_column_bytes = 2 * GEMM_GROUP / 8
 template <typename X, int kEights, bool kPairs, int kGroups> struct shape {
   using number = X;
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = kPairs;
-  static constexpr bool factors = false, varies = false;
+  static constexpr bool factors = false;
   static constexpr int eights = kEights, columns = 8 * kEights;
   static_assert(!pairs || (!int8 && columns <= 32));
   // Whether W is multiplied by its scales before the products, or by the half of them.

@@ -54,13 +54,13 @@ __device__ inline uint32_t rotated(uint32_t word, int left) {
 
 // MXFP4: the value times 2^-14 (f16) or 2^-126 (bf16), a number below the normal ones where it is 0.5.
 template <typename X> __device__ inline void e2m1_fractions(uint32_t (&a)[4], uint32_t word) {
-  constexpr uint32_t sign = 0x80008000;
   if constexpr (std::is_same_v<X, __half>) {
-    constexpr uint32_t magnitude = 0x0e000e00;
-    a[0] = ptx::select_or(word << 3, magnitude, word & sign);
-    a[1] = ptx::select_or(word << 9, magnitude, word << 6 & sign);
-    a[2] = ptx::select_or(word >> 1, magnitude, rotated(word, 28) & sign);
-    a[3] = ptx::select_or(word << 5, 0x06000600, ptx::select_or(word >> 3, 0x08000800, word << 2 & sign));
+    // A product has copies of sign and number further left, of which a mask leaves one of each: no two bits meet.
+    constexpr uint32_t number = 0x8e008e00;
+    a[0] = ptx::select_or(word << 3, 0x0e000e00, word & 0x80008000);
+    a[1] = (word & 0x02070207) * (1 << 9 | 1 << 6) & number;
+    a[2] = (rotated(word, 28) & 0x81c081c0) * (1 << 3 | 1) & number;
+    a[3] = ptx::select_or(word >> 3, 0x08000800, (word & 0x20302030) * (1 << 5 | 1 << 2) & 0x86008600);
   } else {
     constexpr uint32_t number = 0x81c081c0;
     a[0] = word & number;

@@ -6,7 +6,8 @@
 
 namespace codes4 {
 
-// Scales of rows g and g + 8, the lower (0) or the upper two bytes of a word: f16, or bf16 by 2^119.
+// Scales of rows g and g + 8, the lower (0) or the upper two bytes of a word: f16, or bf16 by 2^114, with which numbers
+// are below 1, so that large x by them stays within f32.
 template <typename X> __device__ inline uint32_t e4m3_scales(uint32_t bytes, int half) {
   constexpr bool f16 = std::is_same_v<X, __half>;
 #if __CUDA_ARCH__ >= 890
@@ -18,11 +19,11 @@ template <typename X> __device__ inline uint32_t e4m3_scales(uint32_t bytes, int
   if constexpr (f16)
     return times(ptx::select_or(two >> 1, 0x3f803f80, signs), 0x5c005c00, X()); // 2^8
   else
-    return times(times(ptx::select_or(two >> 4, 0x07f007f0, signs), 0x7f007f00, X()), 0x77807780, X()); // 2^127, 2^112
+    return times(times(ptx::select_or(two >> 4, 0x07f007f0, signs), 0x7f007f00, X()), 0x75007500, X()); // 2^127, 2^107
 }
 
 // By what sums of numbers of e4m3_scaled are to be multiplied.
-template <typename X> constexpr float e4m3_unit = std::is_same_v<X, __half> ? 16384.0f : 128.0f;
+template <typename X> constexpr float e4m3_unit = std::is_same_v<X, __half> ? 16384.0f : 4096.0f;
 
 // scales: of e4m3_scales.
 template <typename X> __device__ inline void e4m3_scaled(uint32_t (&a)[4], uint32_t word, uint32_t scales) {

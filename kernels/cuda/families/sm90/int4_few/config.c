@@ -12,27 +12,43 @@
  * early, come to be two on some and none on others. */
 enum { SHARED_ALONE = 114 * 1024, SHARED_MOST = 227 * 1024, SHARED_FIXED = 1024 };
 
-/* Stages of the ring: with more, x is longer on its way, which pays where a block takes few in all or many. What is
- * fetched into the L2 behind them keeps memory busy until x is there. NOTES.md has what was measured. */
-enum { STAGES_USUAL = 4, ROUNDS_SHORT = 8, ROUNDS_FAIR = 16, ROUNDS_LONG = 48 };
+/* Stages that a block takes in all, by which those of the ring are chosen, and how many behind them are fetched into
+ * the L2 at the start, which keeps memory busy until x is there. With more, x is longer on its way. NOTES.md has what
+ * was measured. */
+enum { ROUNDS_SHORT = 4, ROUNDS_FAIR = 13, ROUNDS_LONG = 48, ROUNDS_LONGEST = 96 };
 
 int int4_few_stage_bytes(const struct int4_form *form) {
   return INT4_FEW_TOGETHER * 2 * form->half_bytes;
 }
 
+/* Stages of the ring at most. */
+static int ring_most(const struct int4_form *form, int columns, int64_t rounds) {
+  enum { USUAL = 4 };
+  if (rounds < USUAL)
+    return (int)rounds + 1;
+  if (form->e2m1)
+    return USUAL;
+  if (rounds >= ROUNDS_LONG)
+    return INT4_FEW_STAGES_MOST;
+  bool more = rounds >= ROUNDS_FAIR && (columns == 2 || columns == 4);
+  return rounds <= ROUNDS_SHORT ? USUAL - 1 : more ? USUAL + 1 : USUAL;
+}
+
 bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_form *form, int64_t n, int64_t k,
                        struct int4_few_plan *out) {
   int64_t tiles = (k + GEMM_GROUP - 1) / GEMM_GROUP, stages = (tiles + INT4_FEW_TOGETHER - 1) / INT4_FEW_TOGETHER;
-  int split = config->split_k, blocks = config->rows / INT4_FEW_ROWS;
+  int split = config->split_k, blocks = (config->rows + INT4_FEW_ROWS - 1) / INT4_FEW_ROWS;
   memset(out, 0, sizeof *out);
-  if (config->rows % INT4_FEW_ROWS != 0 || blocks < 1 || blocks > INT4_FEW_BLOCKS_MOST ||
+  if (config->rows % INT4_FEW_ROWS_STEP != 0 || config->rows < INT4_FEW_ROWS || blocks > INT4_FEW_BLOCKS_MOST ||
       config->columns > INT4_FEW_COLUMNS_MOST || split < 1 || split > INT4_FEW_SPLIT_MOST || (split & (split - 1)) ||
       split > stages || k > INT4_FEW_K_MOST)
     return false;
   out->tiles = (uint32_t)tiles, out->stages = (uint32_t)stages;
   out->row_blocks = (uint32_t)((n + INT4_FEW_ROWS - 1) / INT4_FEW_ROWS);
-  out->blocks = (uint32_t)blocks, out->split_log2 = (uint32_t)__builtin_ctz((unsigned)split);
-  out->clusters = (out->row_blocks + out->blocks - 1) / out->blocks;
+  out->rows = (uint32_t)config->rows, out->split_log2 = (uint32_t)__builtin_ctz((unsigned)split);
+  out->clusters = (out->row_blocks * INT4_FEW_ROWS + out->rows - 1) / out->rows;
+  if (config->rows % INT4_FEW_ROWS != 0 && out->clusters * (uint32_t)split > INT4_FEW_SHARING_MOST)
+    return false;
   out->columns = config->columns;
   int64_t longest = (stages + split - 1) / split;
   int64_t x_bytes = config->columns * (longest * INT4_FEW_TOGETHER * GEMM_GROUP * 2 + INT4_FEW_X_PAD);
@@ -40,18 +56,17 @@ bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_f
   int64_t bytes = x_bytes + 2 * INT4_FEW_TOGETHER * config->columns * INT4_FEW_PITCH * 4 +
                   (split > 1 ? ((int64_t)blocks * config->columns + split - 1) * INT4_FEW_ROWS * 4 : 0);
   int stage = int4_few_stage_bytes(form);
-  int64_t room = (SHARED_MOST - SHARED_FIXED - bytes) / stage, rounds = blocks * longest,
-          most = !form->e2m1 && (rounds >= ROUNDS_LONG || (split == 1 && rounds <= ROUNDS_SHORT)) ? INT4_FEW_STAGES_MOST
-                                                                                                  : STAGES_USUAL;
-  most = rounds + 1 < most ? rounds + 1 : most;
+  int64_t room = (SHARED_MOST - SHARED_FIXED - bytes) / stage,
+          rounds = (config->rows * longest + INT4_FEW_ROWS - 1) / INT4_FEW_ROWS;
+  int most = ring_most(form, config->columns, rounds);
   room = room < most ? room : most;
   out->ring_bytes = (int)room * stage;
   out->x_bytes = (int)x_bytes;
   out->piece_log2 = config->columns >= 4 ? 0 : config->columns == 2 ? 1 : 2; /* a copy for each thread */
   while ((longest - 1) >> out->piece_log2 >= INT4_FEW_X_PIECES)
     out->piece_log2++;
-  if (!form->e2m1 && rounds >= ROUNDS_FAIR && (rounds >= ROUNDS_LONG || config->columns >= 4))
-    out->ahead_bytes = (uint32_t)(stage * (rounds >= ROUNDS_LONG ? 4 : 2));
+  if (!form->e2m1 && rounds >= ROUNDS_FAIR)
+    out->ahead_bytes = (uint32_t)(stage * (rounds >= ROUNDS_LONGEST ? 8 : rounds >= ROUNDS_LONG ? 4 : 2));
   out->shared_bytes = (int)(bytes + out->ring_bytes);
   if (out->shared_bytes < SHARED_ALONE)
     out->shared_bytes = SHARED_ALONE;
@@ -61,14 +76,12 @@ bool int4_few_plan_for(const struct int4_few_config *config, const struct int4_f
 /* Thousands of clock cycles until all tiles are multiplied: bounded by instructions, by memory, whose blocks share it,
  * and by how long a stage that is asked for anew takes to come. The root of their fifth powers' sum is the largest of
  * them, and a little more where two are close. */
-static double products_cost(int blocks, int rounds, int stages, int columns, const struct int4_form *form) {
-  int anew = rounds > stages ? rounds - stages : 0;
-  double instructions = (columns <= 8 ? 0.554 : 0.836) *
-                        (!form->e2m1    ? 1
-                         : columns <= 8 ? 1.555
-                                        : 1.344) *
-                        rounds,
-         memory = 0.00728 / 2112 * form->half_bytes * blocks * rounds, latency = 2.349 * anew / stages;
+static double products_cost(int blocks, double rounds, int stages, int columns, const struct int4_form *form) {
+  static const double by_form[3][2] = {{1, 1}, {1.424, 1.166}, {1.95, 1.538}}; /* INT4, MXFP4, NVFP4 */
+  int which = !form->e2m1 ? 0 : form->groups == INT4_GROUPS_MOST ? 2 : 1, wide = columns > 8;
+  double anew = rounds > stages ? rounds - stages : 0, latency = 1.777 * anew / stages;
+  double instructions = (wide ? 0.907 : 0.606) * by_form[which][wide] * rounds;
+  double memory = 0.00679 / 2112 * form->half_bytes * blocks * rounds;
   return pow(pow(instructions, 5) + pow(memory, 5) + pow(latency, 5), 1 / 5.0);
 }
 
@@ -76,13 +89,16 @@ static double products_cost(int blocks, int rounds, int stages, int columns, con
  * products, joining the sums of a cluster, whose blocks wait for the slowest, and writing y. */
 static double cost(const struct int4_few_config *config, const struct int4_form *form, const struct int4_few_plan *plan,
                    int sms) {
-  static const double joins[4] = {0, 0.463, 0.806, 1.439}; /* clusters of 1, 2, 4, 8 blocks */
+  /* Of clusters of 1, 2, 4, 8 blocks, and for each column. */
+  static const double joins[4] = {0, 0.896, 1.361, 2.204}, join_columns[4] = {0, 0.0135, 0.0732, 0.16};
   int split = config->split_k, columns = config->columns, longest = ((int)plan->stages + split - 1) / split;
-  int blocks = (int)plan->blocks, clusters = (int)plan->clusters, rounds = blocks * longest;
+  int clusters = (int)plan->clusters;
   int fit = (int)clusters_usable(sms, split) / split, full = (clusters - 1) / fit, last = clusters - full * fit;
   int stages = plan->ring_bytes / int4_few_stage_bytes(form);
-  double x = longest * INT4_FEW_TOGETHER * 0.00574 * columns, write = 0.162 * columns * blocks / split;
-  double sum = (full + 1) * (4.879 + x + joins[plan->split_log2] + write);
+  double blocks = plan->rows / (double)INT4_FEW_ROWS, rounds = blocks * longest;
+  double x = longest * INT4_FEW_TOGETHER * 0.00773 * columns, write = 0.121 * columns * blocks / split;
+  double join = joins[plan->split_log2] + join_columns[plan->split_log2] * columns;
+  double sum = (full + 1) * (5.284 + x + join + write);
   sum += products_cost(last * split, rounds, stages, columns, form);
   return full > 0 ? sum + full * products_cost(fit * split, rounds, stages, columns, form) : sum;
 }
@@ -92,6 +108,14 @@ double int4_few_us(const struct int4_few_config *config, const struct int4_form 
   return cost(config, form, plan, sms) / GHZ;
 }
 
+/* With which clusters of so many blocks, as many as a device of `sms` multiprocessors runs, have even shares. */
+static int even_rows(int64_t n, int split, int sms) {
+  int64_t blocks = (n + INT4_FEW_ROWS - 1) / INT4_FEW_ROWS, clusters = (int64_t)clusters_usable(sms, split) / split;
+  int64_t rows = (blocks * INT4_FEW_ROWS + clusters - 1) / clusters;
+  rows = (rows + INT4_FEW_ROWS_STEP - 1) / INT4_FEW_ROWS_STEP * INT4_FEW_ROWS_STEP;
+  return rows <= INT4_FEW_BLOCKS_MOST * INT4_FEW_ROWS ? (int)rows : INT4_FEW_BLOCKS_MOST * INT4_FEW_ROWS;
+}
+
 int int4_few_candidates(int columns, const struct int4_form *form, int64_t n, int64_t k, int sms,
                         struct int4_few_config *out, int most) {
   double ranks[INT4_FEW_CONFIGS];
@@ -99,8 +123,11 @@ int int4_few_candidates(int columns, const struct int4_form *form, int64_t n, in
   int count = 0;
   most = most < INT4_FEW_CONFIGS ? most : INT4_FEW_CONFIGS;
   for (int split = 1; split <= INT4_FEW_SPLIT_MOST; split *= 2)
-    for (int blocks = 1; blocks <= INT4_FEW_BLOCKS_MOST; blocks++) {
-      struct int4_few_config config = {.columns = columns, .split_k = split, .rows = blocks * INT4_FEW_ROWS};
+    for (int blocks = 0; blocks <= INT4_FEW_BLOCKS_MOST; blocks++) {
+      int rows = blocks == 0 ? even_rows(n, split, sms) : blocks * INT4_FEW_ROWS;
+      struct int4_few_config config = {.columns = columns, .split_k = split, .rows = rows};
+      if (blocks == 0 && rows % INT4_FEW_ROWS == 0)
+        continue;
       if (int4_few_plan_for(&config, form, n, k, &plan))
         count = ranking_insert(out, ranks, sizeof *out, count, most, &config, cost(&config, form, &plan, sms));
     }

@@ -1,7 +1,10 @@
 #include "../../call.h"
 #include "../../listing.h"
 #include "../../table.h"
+#include "../int2_many/config.h"
 #include "launch.h"
+
+_Static_assert(INT2_MANY_NOTHING == INT4_FEW_NOTHING, "both leave sums in the same memory");
 
 enum { BEST_MOST = 8, /* of the cost model's guesses, where a search does not try all */ ROWS_MOST_LISTED = 64 };
 
@@ -11,8 +14,8 @@ const struct variant_family int4_few_family = {
     .parameters =
         {
             {"split_k", "blocks that share K: a power of two", 1, INT4_FEW_SPLIT_MOST, 1, 1},
-            {"rows", "of W, for those that share K", INT4_FEW_ROWS, INT4_FEW_BLOCKS_MOST *INT4_FEW_ROWS, INT4_FEW_ROWS,
-             INT4_BLOCK_ROWS},
+            {"rows", "of W, for those that share K", INT4_FEW_ROWS, INT4_FEW_BLOCKS_MOST *INT4_FEW_ROWS,
+             INT4_FEW_ROWS_STEP, INT4_BLOCK_ROWS},
         },
 };
 
@@ -147,6 +150,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .bias_type = call->bias_type,
       .y_type = call->y_type,
       .y_stride = call->y_stride,
+      .sums = call->int2_sums,
   };
   const uint8_t *x = call->x;
   uint8_t *y = call->y;

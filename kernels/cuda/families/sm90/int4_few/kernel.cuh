@@ -72,17 +72,51 @@ __device__ inline void make_barriers(const barriers &b, uint32_t stages, uint32_
   ptx::barrier_expect(ptx::shared_address(&b.joined), joined_bytes);
 }
 
-// A block's part of the product.
+// Tiles of a block of rows that a block multiplies.
+struct piece {
+  uint32_t row, begin, end;
+};
+
+// A block's part of the product. A cluster's rows may begin and end within a block of 64: the first stages of that are
+// the cluster's before, which leaves their sums to whoever has the others. It has left them before it does anything
+// else, and is waited for last.
 struct share {
   uint32_t first_tile, tiles; // of K
-  uint32_t first_row, rows;   // blocks of 64 rows of W
   uint32_t stages;            // of a block of rows
+  uint32_t first_row, rows;   // blocks of 64 rows of W whose y the cluster writes
+  uint32_t taken, given;      // stages of the first of them, by the cluster before; of the next behind them, for it
 
   __device__ explicit share(const int4_few_plan &plan) {
     const uint32_t rank = blockIdx.y, first = plan.stages * rank >> plan.split_log2;
     stages = (plan.stages * (rank + 1) >> plan.split_log2) - first;
     first_tile = first * together, tiles = min(stages * together, plan.tiles - first_tile);
-    first_row = blockIdx.x * plan.blocks, rows = min(plan.blocks, plan.row_blocks - first_row);
+    const uint32_t begin = blockIdx.x * plan.rows, end = min(begin + plan.rows, plan.row_blocks * INT4_BLOCK_ROWS);
+    first_row = begin / INT4_BLOCK_ROWS, rows = end / INT4_BLOCK_ROWS - first_row;
+    taken = stages * (begin % INT4_BLOCK_ROWS) / INT4_BLOCK_ROWS;
+    given = stages * (end % INT4_BLOCK_ROWS) / INT4_BLOCK_ROWS;
+  }
+  __device__ uint32_t gives() const {
+    return given > 0 ? 1 : 0;
+  }
+  __device__ uint32_t pieces() const {
+    return gives() + rows;
+  }
+  // Number i of the blocks of rows whose y the cluster writes.
+  __device__ uint32_t row(uint32_t i) const {
+    return first_row + (i + 1 == rows ? 0 : i + 1);
+  }
+  __device__ piece at(uint32_t i) const {
+    if (i < gives())
+      return {first_row + rows, 0, given * together};
+    i -= gives();
+    return {row(i), i + 1 == rows ? taken * together : 0, tiles};
+  }
+  // Stages until all of x that there is to wait for has been used once, and where along K the i-th of them is.
+  __device__ uint32_t first_stages() const {
+    return given + stages - (rows == 1 ? taken : 0);
+  }
+  __device__ uint32_t stage_at(uint32_t i) const {
+    return i < given ? i : i - given + (rows == 1 ? taken : 0);
   }
   // Of the cluster's rows of sums, 64 in each, every so manieth is this rank's.
   __device__ uint32_t joined(const work &w) const {
@@ -103,15 +137,16 @@ struct cursor {
 
 // ---- tiles under way
 
-// Stages as far ahead as there is room; announce() says of the first block of rows when they are there. Behind the last
+// Stages as far ahead as there is room; announce() says of the first ones when they are there. Behind the last
 // comes an empty one, so that nobody has to know which is the last.
 template <typename Form>
 __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, uint32_t stages) {
   const share mine(w.plan);
   const uint64_t policy = ptx::policy_evict_first(), row_bytes = static_cast<uint64_t>(w.plan.tiles) * Form::tile_bytes;
-  const uint8_t *row = static_cast<const uint8_t *>(w.product.tiles) + mine.first_row * row_bytes +
-                       static_cast<uint64_t>(mine.first_tile) * Form::tile_bytes;
+  const uint8_t *const tiles =
+      static_cast<const uint8_t *>(w.product.tiles) + static_cast<uint64_t>(mine.first_tile) * Form::tile_bytes;
   cursor at(stages);
+  const uint32_t announced = mine.first_stages();
   uint32_t asked = 0;
   const auto ask = [&](const uint8_t *from, uint32_t left) { // of a block of rows
     const uint32_t full = ptx::shared_address(&b.full[at.stage]),
@@ -120,32 +155,35 @@ __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, u
       ptx::prefetch_bulk(from, min(left, w.plan.ahead_bytes));
     if (asked >= stages)
       ptx::barrier_wait(ptx::shared_address(&b.empty[at.stage]), at.parity ^ 1);
-    if (asked++ >= mine.stages)
+    if (asked++ >= announced)
       ptx::barrier_expect(full, bytes);
     if (bytes > 0)
       ptx::copy_bulk(ring + at.stage * Form::stage_bytes, from, bytes, full, policy);
     at.advance();
   };
 #pragma unroll 1
-  for (uint32_t i = 0; i < mine.rows; i++, row += row_bytes)
+  for (uint32_t i = 0; i < mine.pieces(); i++) {
+    const piece p = mine.at(i);
+    const uint8_t *const row = tiles + p.row * row_bytes;
 #pragma unroll 1
-    for (uint32_t tile = 0; tile < mine.tiles; tile += together)
-      ask(row + tile * Form::tile_bytes, (mine.tiles - tile) * Form::tile_bytes);
-  ask(row, 0);
+    for (uint32_t tile = p.begin; tile < p.end; tile += together)
+      ask(row + tile * Form::tile_bytes, (p.end - tile) * Form::tile_bytes);
+  }
+  ask(tiles, 0);
 }
 
-// Stages of the first block of rows, each as soon as its piece of x is there: who multiplies waits for one barrier.
+// The first stages, each as soon as its piece of x is there: who multiplies waits for one barrier.
 template <typename Form> __device__ inline void announce(const work &w, const barriers &b, uint32_t stages) {
   const share mine(w.plan);
   cursor at(stages);
 #pragma unroll 1
-  for (uint32_t i = 0; i < mine.stages; i++, at.advance()) {
-    const uint32_t full = ptx::shared_address(&b.full[at.stage]);
+  for (uint32_t i = 0; i < mine.first_stages(); i++, at.advance()) {
+    const uint32_t full = ptx::shared_address(&b.full[at.stage]), stage = mine.stage_at(i);
     if (i >= stages)
       ptx::barrier_wait(full, at.parity ^ 1);
     if (w.product.x_type != GEMM_F32)
-      ptx::barrier_wait(ptx::shared_address(&b.x[i >> w.plan.piece_log2]), 0);
-    ptx::barrier_expect(full, min(mine.tiles - i * together, together) * Form::tile_bytes);
+      ptx::barrier_wait(ptx::shared_address(&b.x[stage >> w.plan.piece_log2]), 0);
+    ptx::barrier_expect(full, min(mine.tiles - stage * together, together) * Form::tile_bytes);
   }
 }
 
@@ -395,8 +433,8 @@ __device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n,
     return;
 #pragma unroll
   for (int j = 0; j < 4; j++)
-    sum[j] = number_scaled(sum[j], unit, p.factors ? p.factors[min(n + j, p.n - 1)] : 1.0f,
-                           p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
+    sum[j] = fmaf(sum[j], p.factors ? unit * p.factors[min(n + j, p.n - 1)] : unit,
+                  p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
   uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
   if (p.y_type == GEMM_F32)
     number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
@@ -406,33 +444,80 @@ __device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n,
     number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
 }
 
+__device__ inline int4 words_of(const float (&sum)[4]) {
+  return make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3]));
+}
+
+// The sums that a cluster's block leaves to the one of its rank in the next, as `adders` threads hold them. Each word
+// is `nothing` but from when it has been left to when it has been seen; no sum has these bits: arithmetic makes another
+// NaN.
+struct left_sums {
+  static constexpr int rows = INT4_FEW_COLUMNS_MOST / (adders / 16); // of x, of a thread
+  uint4 found[rows];
+
+  static __device__ uint4 *place(const work &w, uint32_t cluster, uint32_t row) {
+    const uint32_t block = (cluster << w.plan.split_log2) + blockIdx.y;
+    return static_cast<uint4 *>(w.product.sums) + (block * INT4_FEW_COLUMNS_MOST + row) * (INT4_BLOCK_ROWS / 4) +
+           threadIdx.x % 16;
+  }
+  static __device__ void leave(const work &w, uint32_t row, const float (&sum)[4]) {
+    const int4 four = words_of(sum);
+    ptx::store_relaxed(place(w, blockIdx.x + 1, row), make_uint4(four.x, four.y, four.z, four.w));
+  }
+  __device__ void find(const work &w, bool wanted) {
+    constexpr uint32_t nothing = INT4_FEW_NOTHING;
+#pragma unroll
+    for (int i = 0; i < rows; i++) {
+      const uint32_t row = threadIdx.x % adders / 16 + adders / 16 * i;
+      found[i] = make_uint4(0, 0, 0, 0);
+      if (!wanted || row >= w.product.m)
+        continue;
+      uint4 *const from = place(w, blockIdx.x, row);
+      do
+        found[i] = ptx::load_relaxed(from);
+      while (found[i].x == nothing || found[i].y == nothing || found[i].z == nothing || found[i].w == nothing);
+      ptx::store_relaxed(from, make_uint4(nothing, nothing, nothing, nothing));
+    }
+  }
+};
+
 // The sums of warps that share rows, of each block of rows: to y, or where a cluster shares K to `sums` of the rank
-// that joins them.
+// that joins them, or to the next cluster's.
 __device__ inline void add_up(const work &w, const barriers &b, uint32_t parts, uint32_t sums, float unit) {
   const share mine(w.plan);
   const uint32_t thread = threadIdx.x % adders, four = thread % 16 * 4, m = w.product.m;
-  const uint32_t part_bytes = w.plan.columns * parts_bytes, log2 = w.plan.split_log2;
+  const uint32_t part_bytes = w.plan.columns * parts_bytes, log2 = w.plan.split_log2, pieces = mine.pieces();
   if (log2 > 0)
     ptx::cluster_wait(); // all have made their barriers
+  if (mine.taken > 0)
+    ptx::wait_for_previous_grid(); // what it has left for its own blocks is not ours
 #pragma unroll 1
-  for (uint32_t i = 0; i < mine.rows; i++) {
-    const uint32_t from = parts + i % 2 * (together * part_bytes), parity = i / 2 % 2;
+  for (uint32_t i = 0; i < pieces; i++) {
+    const uint32_t from = parts + i % 2 * (together * part_bytes), parity = i / 2 % 2, number = i - mine.gives();
+    left_sums left;
+    left.find(w, i + 1 == pieces && mine.taken > 0);
     ptx::barrier_wait(ptx::shared_address(&b.summed[i % 2]), parity);
-#pragma unroll 1
-    for (uint32_t row = thread / 16; row < m; row += adders / 16) {
+#pragma unroll
+    for (int j = 0; j < left_sums::rows; j++) {
+      const uint32_t row = thread / 16 + adders / 16 * j;
+      if (row >= m)
+        break;
       float sum[4] = {};
 #pragma unroll
       for (uint32_t part = 0; part < together; part++)
         add(sum, ptx::load_shared_int4(from + part * part_bytes + row * parts_bytes + four * 4));
-      if (log2 == 0) {
-        write_y(w.product, row, static_cast<int64_t>(mine.first_row + i) * INT4_BLOCK_ROWS + four, sum, unit);
+      add(sum, make_int4(left.found[j].x, left.found[j].y, left.found[j].z, left.found[j].w));
+      if (i < mine.gives()) {
+        left_sums::leave(w, row, sum);
         continue;
       }
-      const uint32_t at = i * m + row, rank = at & (1u << log2) - 1;
-      ptx::store_async(
-          ptx::map_to_rank(sums + ((at - rank) + blockIdx.y) * sum_bytes + four * 4, rank),
-          make_int4(__float_as_int(sum[0]), __float_as_int(sum[1]), __float_as_int(sum[2]), __float_as_int(sum[3])),
-          ptx::map_to_rank(ptx::shared_address(&b.joined), rank));
+      if (log2 == 0) {
+        write_y(w.product, row, static_cast<int64_t>(mine.row(number)) * INT4_BLOCK_ROWS + four, sum, unit);
+        continue;
+      }
+      const uint32_t at = number * m + row, rank = at & (1u << log2) - 1;
+      ptx::store_async(ptx::map_to_rank(sums + ((at - rank) + blockIdx.y) * sum_bytes + four * 4, rank), words_of(sum),
+                       ptx::map_to_rank(ptx::shared_address(&b.joined), rank));
     }
     ptx::barrier_arrive(ptx::shared_address(&b.added[i % 2]));
   }
@@ -451,7 +536,7 @@ __device__ inline void join(const work &w, const barriers &b, const share &mine,
     for (uint32_t rank = 0; rank < INT4_FEW_SPLIT_MOST; rank++)
       if (rank >> log2 == 0)
         add(sum, ptx::load_shared_int4(sums + ((slot << log2) + rank) * sum_bytes + four * 4));
-    write_y(w.product, row, static_cast<int64_t>(mine.first_row + block) * INT4_BLOCK_ROWS + four, sum, unit);
+    write_y(w.product, row, static_cast<int64_t>(mine.row(block)) * INT4_BLOCK_ROWS + four, sum, unit);
   }
 }
 
@@ -505,10 +590,11 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   tile_words<Form> now;
   ring.take(now, lane);
 #pragma unroll 1
-  for (uint32_t i = 0; i < mine.rows; i++) {
-    uint32_t x = x_first;
+  for (uint32_t i = 0; i < mine.pieces(); i++) {
+    const piece p = mine.at(i);
+    uint32_t x = x_first + p.begin * (GEMM_GROUP * 2);
 #pragma unroll 1
-    for (uint32_t first = 0; first < mine.tiles; first += together, x += together * GEMM_GROUP * 2) {
+    for (uint32_t first = p.begin; first < p.end; first += together, x += together * GEMM_GROUP * 2) {
       ring.give_back();
       ring.at.advance();
       tile_words<Form> next;

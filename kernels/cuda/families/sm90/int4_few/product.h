@@ -21,6 +21,7 @@ struct int4_few_product {
   void *y; /* [m, n], aligned to an element; may be mapped host memory */
   enum gemm_type y_type;
   uint64_t y_stride; /* bytes */
+  void *sums;        /* INT4_FEW_SUMS_BYTES of words INT4_FEW_NOTHING, aligned to 16 bytes; left as they are */
 };
 
 #endif

@@ -29,8 +29,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .y_stride = call->y_stride,
       .scale_type = gemm_scale_type(weight),
       .factors = call->weight->factors,
-      .zeros = form.zeros,
-      .tile_bytes = 4 * (uint32_t)form.half_bytes,
       .sums = call->int2_sums,
   };
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;
@@ -61,5 +59,5 @@ const struct kernel_family int4_many_kernels = {
     .check = int4_many_check,
     .launch = launch,
     .kernels = {kernel_of_int4_many_int8, kernel_of_int4_many_f16, kernel_of_int4_many_bf16,
-                kernel_of_int4_many_f16_zeros, kernel_of_int4_many_bf16_zeros},
+                kernel_of_int4_many_int8_zeros, kernel_of_int4_many_f16_zeros, kernel_of_int4_many_bf16_zeros},
 };

@@ -14,6 +14,7 @@ struct instance {
 
 // Each of one of the widths that config.h has for the kind.
 instance int8_instance(int columns, const int4_form &form);
+instance int8_zeros_instance(int columns, const int4_form &form);
 instance f16_instance(int columns, const int4_form &form, int4_many_kind kind);
 instance bf16_instance(int columns, const int4_form &form, int4_many_kind kind);
 instance f16_zeros_instance(int columns, const int4_form &form, int4_many_kind kind);

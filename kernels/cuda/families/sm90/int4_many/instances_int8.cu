@@ -1,4 +1,4 @@
-// The kernels for x of INT8, with zero points or without.
+// The kernels for x of INT8, INT4A8 without zero points.
 #include "instances.cuh"
 
 namespace int4_many {
@@ -6,11 +6,11 @@ namespace int4_many {
 instance int8_instance(int columns, const int4_form &form) {
   switch (form.groups) {
   case 1:
-    return instance_of<int8_t, weight_of<false, 1, true>, INT4_MANY_INT8>(columns);
+    return instance_of<int8_t, weight_of<false, 1, false>, INT4_MANY_INT8>(columns);
   case 2:
-    return instance_of<int8_t, weight_of<false, 2, true>, INT4_MANY_INT8_FINE>(columns);
+    return instance_of<int8_t, weight_of<false, 2, false>, INT4_MANY_INT8_FINE>(columns);
   default:
-    return instance_of<int8_t, weight_of<false, 4, true>, INT4_MANY_INT8_FINE>(columns);
+    return instance_of<int8_t, weight_of<false, 4, false>, INT4_MANY_INT8_FINE>(columns);
   }
 }
 

@@ -13,7 +13,7 @@ static int4_many::instance instance_for(const int2_many_product &product, int co
     return form.zeros ? int4_many::bf16_zeros_instance(columns, form, kind)
                       : int4_many::bf16_instance(columns, form, kind);
   default:
-    return int4_many::int8_instance(columns, form);
+    return form.zeros ? int4_many::int8_zeros_instance(columns, form) : int4_many::int8_instance(columns, form);
   }
 }
 
@@ -46,6 +46,10 @@ static int4_form form_of(bool zeros) {
 
 extern "C" const void *kernel_of_int4_many_int8(void) {
   return reinterpret_cast<const void *>(int4_many::int8_instance(INT4_MANY_COLUMNS_MOST, form_of(false)).kernel);
+}
+
+extern "C" const void *kernel_of_int4_many_int8_zeros(void) {
+  return reinterpret_cast<const void *>(int4_many::int8_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true)).kernel);
 }
 
 extern "C" const void *kernel_of_int4_many_f16(void) {

@@ -20,6 +20,7 @@ cudaError_t int4_many_launch(cudaStream_t stream, const struct int2_many_config 
 const void *kernel_of_int4_many_int8(void);
 const void *kernel_of_int4_many_f16(void);
 const void *kernel_of_int4_many_bf16(void);
+const void *kernel_of_int4_many_int8_zeros(void);
 const void *kernel_of_int4_many_f16_zeros(void);
 const void *kernel_of_int4_many_bf16_zeros(void);
 

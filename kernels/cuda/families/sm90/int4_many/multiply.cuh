@@ -164,8 +164,7 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
                                      float (&sum)[4 * Shape::eights]) {
   using Weight = typename Shape::weight;
   constexpr int count = 4 * Shape::eights, steps = 4 / Weight::groups;
-  const uint32_t half_bytes = w.product.tile_bytes / 4;
-  const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128, half_bytes);
+  const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
   const bool bf16 = w.product.scale_type == GEMM_BF16;
   clear(sum);
   cursor<Shape::stages> at(done);
@@ -174,21 +173,21 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
     ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
 #pragma unroll 1
     for (int t = 0; t < 2; t++) {
-      const uint32_t more = at.stage * s.w_bytes + t * 2 * half_bytes;
+      const uint32_t more = at.stage * s.w_bytes + t * 2 * Weight::half_bytes;
       const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[at.stage])) + t * (s.half_bytes / 16);
       uint32_t words[4];
 #pragma unroll
       for (int g = 0; g < Weight::groups; g++) {
         int part[count];
         uint32_t a[steps][4], zeros[1];
-        if (w.product.zeros)
+        if constexpr (Weight::zeros)
           load<2>(zeros, place.zeros + more + 2 * g);
 #pragma unroll
         for (int i = 0; i < steps; i++) {
           const int step = g * steps + i;
           if (step % 2 == 0)
             load<16>(words, place.codes + step / 2 * INT4_UNIT_BYTES + more);
-          if (w.product.zeros)
+          if constexpr (Weight::zeros)
             unpack_int8(a[i], words + step % 2 * 2, zeros[0]);
           else
             unpack_int8(a[i], words + step % 2 * 2);
@@ -217,7 +216,7 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
       }
     }
   }
-  const float unit = w.product.zeros ? 1.0f : 0.0625f;
+  constexpr float unit = Weight::zeros ? 1.0f : 0.0625f;
 #pragma unroll
   for (int i = 0; i < count; i++)
     sum[i] *= unit;

@@ -24,8 +24,7 @@ template <typename X, int kEights, typename Weight, int4_many_kind kKind> struct
   using number = X;
   using weight = Weight;
   static constexpr bool int8 = std::is_same_v<X, int8_t>, f16 = std::is_same_v<X, __half>, pairs = false;
-  static constexpr bool factors = Weight::factors, varies = int8; // with zero points or without: one kernel
-  static_assert(!int8 || Weight::zeros);
+  static constexpr bool factors = Weight::factors;
   static constexpr float unit = !factors ? 1.0f : f16 ? codes4::e4m3_unit<__half> : codes4::e4m3_unit<__nv_bfloat16>;
   static constexpr int eights = kEights, columns = 8 * kEights;
   // Beside few columns scaling sums takes no more instructions than scaling numbers, of which it is exact.
@@ -54,8 +53,8 @@ using int2_many::work;
 template <typename Weight> struct place_of {
   uint32_t codes, scales, zeros;
 
-  __device__ place_of(uint32_t tile, uint32_t thread, uint32_t half_bytes = Weight::half_bytes) {
-    const uint32_t half = tile + thread / 64 * half_bytes, unit = thread / 32 % 2, lane = thread % 32;
+  __device__ place_of(uint32_t tile, uint32_t thread) {
+    const uint32_t half = tile + thread / 64 * Weight::half_bytes, unit = thread / 32 % 2, lane = thread % 32;
     codes = half + unit * 2 * INT4_UNIT_BYTES + lane * 16;
     scales = half + INT4_HALF_SCALES + (unit * 8 + lane / 4) * (Weight::mx ? 2 : 4) * Weight::groups;
     zeros = half + INT4_HALF_SCALES + 64 * Weight::groups + (unit * 8 + lane / 4) * 2 * Weight::groups;
