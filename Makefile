@@ -182,16 +182,19 @@ $(BUILD)/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkerne
 
 # Where sanitizers look at tiles these are loops (kernels/cpu/micro/micro_tile.h), and their sums in registers are arrays:
 # where a tile reads and writes memory the address sanitizer sees, and nobody looks at these. Each place that the other
-# looks at is a record to be relocated as a program starts: of tiles there would be 300,000. Tests compute little
-# themselves.
+# looks at is a record to be relocated as a program starts: of tiles there would be 300,000. Debuggers see the lines of
+# tiles, but not their variables: to follow these takes a third of compiling them.
 KERNEL_OPTIMIZATION ?= $(if $(SANITIZE),-O1,-O3)
 TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=undefined) $(if $(findstring address,$(SANITIZE)),--param asan-stack=0)
+# Tests compute little themselves and are not optimized, but for these; under sanitizers but for the first, which take
+# ten times as long there.
+COMPUTING := tests/unit/proto/weights/% $(if $(SANITIZE),,tests/unit/proto/shm/% tests/unit/kernels/%)
 
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
 unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION)) \
-  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS)) \
-  $(if $(SANITIZE),$(if $(filter tests/unit/% tests/end_to_end/%,$(1)),-O0))
+  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS) $(if $(filter -g,$(CFLAGS)),-g1)) \
+  $(if $(filter tests/unit/% tests/end_to_end/%,$(filter-out $(COMPUTING),$(1))),-U_FORTIFY_SOURCE -O0)
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 
 $(BUILD)/obj/%.c.o: %.c Makefile $(if $(MISSING),| packages)

@@ -37,6 +37,7 @@ struct backend_config {
   bool small_pages;       /* cpu: weights stay in pages as they come */
   uint64_t library_bytes; /* cpu: of copies of weights in the order that oneDNN wants; 0: it is not used */
   int in_flight;          /* products that `submit` accepts before `poll` returns some, 1..64; lanes of `enqueue` */
+  bool tunes;             /* cuda: what `measure` copies weights to is taken by `open`; else when it is first wanted */
   /* For `enqueue` alone, in a process that is not gemmd's: weights are attached from slabs that others made, nothing is
    * stored, and nothing that serving takes (streams, arenas, memory for loading) is opened. */
   bool direct;

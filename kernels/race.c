@@ -12,6 +12,11 @@ enum {
   ALL_SAMPLES = 8,  /* where nobody leaves the heats */
   FINAL_ROUNDS = 6, /* of the final at least */
   FINAL_ROUNDS_MOST = 24,
+  /* The same where another race follows. */
+  BRIEF_SAMPLES = 2,
+  BRIEF_ROUNDS = 3,
+  BRIEF_ROUNDS_MOST = 12,
+  BRIEF_REFINEMENTS = 2,
   FINALS_MOST = 3,
   REFINEMENTS_MOST = 3,
 };
@@ -175,12 +180,10 @@ static int running(const struct race *race) {
 /* The backend is asked for variants of the best ones, and again where one of those leads that it came with then. */
 static bool to_refine(const struct race *race) {
   int leader;
-  if (race->brief)
-    return false;
   if (race->refinements == 0)
     return true;
-  return race->refinements < REFINEMENTS_MOST && !race->all && race_ahead(race, &leader, 1) == 1 &&
-         leader >= race->known;
+  return race->refinements < (race->brief ? BRIEF_REFINEMENTS : REFINEMENTS_MOST) && !race->all &&
+         race_ahead(race, &leader, 1) == 1 && leader >= race->known;
 }
 
 /* Whether there is somebody for the winner to meet in a final. */
@@ -196,9 +199,10 @@ static bool challenged(const struct race *race) {
 static uint32_t deciding(const struct race *race) {
   if (race->all)
     return ALL_SAMPLES;
+  uint32_t first = race->brief ? BRIEF_SAMPLES : FIRST_SAMPLES;
   if (running(race) <= FINALISTS && to_refine(race))
-    return FIRST_SAMPLES;
-  uint32_t samples = FIRST_SAMPLES << race->heat;
+    return first;
+  uint32_t samples = first << race->heat;
   return samples < RACE_SAMPLES / 2 ? samples : RACE_SAMPLES / 2;
 }
 
@@ -301,9 +305,11 @@ static bool decided(struct race *race) {
   const struct race_candidate *winner = &race->candidates[race->winner];
   const struct race_candidate *challenger = &race->candidates[race->challenger];
   uint32_t asked = (race->iterations + 1) / 2; /* rounds of two samples each */
-  bool last = race->final_rounds >= FINAL_ROUNDS_MOST && race->final_rounds >= asked;
+  uint32_t least_rounds = race->brief ? BRIEF_ROUNDS : FINAL_ROUNDS;
+  uint32_t most = race->brief ? BRIEF_ROUNDS_MOST : FINAL_ROUNDS_MOST;
+  bool last = race->final_rounds >= most && race->final_rounds >= asked;
   double gain;
-  if (race->final_turn > 0 || race->final_rounds < FINAL_ROUNDS || race->final_rounds < asked)
+  if (race->final_turn > 0 || race->final_rounds < least_rounds || race->final_rounds < asked)
     return false;
   double least = win_least(race);
   bool wins = beats(winner, challenger, least, last ? WIN_ERRORS : WIN_ERRORS_AT_ONCE, &gain);

@@ -38,7 +38,7 @@ struct race {
   struct race_candidate candidates[RACE_MOST]; /* 0: the one that serves */
   int count;
   bool all;            /* nobody leaves the heats but who is far behind at once: to judge the shortcut by */
-  bool brief;          /* the backend is not asked for variants of the best */
+  bool brief;          /* another one follows: variants of the best are asked for twice at most, and finals are short */
   uint32_t iterations; /* samples of each candidate at least, in heats and in a final; 0: as few as decide */
   uint64_t fastest;    /* sample of all */
   int refinements;     /* how often the backend was asked for variants of the best */

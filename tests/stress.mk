@@ -2,7 +2,7 @@
 
 # ---- fuzzing: clang's libFuzzer; every object once more, with its instruments
 FUZZ_CC ?= clang
-FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g -O1
+FUZZ_FLAGS := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -O1
 FUZZ := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 fuzz_object = $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(1))
 FUZZ_DAEMON := $(call fuzz_object,$(PROTO_SOURCES) daemon/config.c daemon/list.c daemon/log.c daemon/memfd.c $(addprefix daemon/,bands.c hash.c pages.c room.c) $(wildcard daemon/tree*.c) $(wildcard daemon/loader/*.c proto/weights/*.c proto/weights/*/*.c) \

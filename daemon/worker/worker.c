@@ -49,6 +49,7 @@ static struct backend_config backend_config(const struct config *config, int dev
 static const struct backend_ops *open_backend(const struct config *config, int device, struct backend **backend,
                                               char *reason, size_t reason_bytes) {
   struct backend_config wanted = backend_config(config, device);
+  wanted.tunes = strcmp(config->tune, "off") != 0;
   struct error error;
   const struct backend_ops *ops = backend_choose(config->backend, &wanted, reason, reason_bytes, &error);
   if (ops == NULL) {

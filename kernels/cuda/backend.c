@@ -202,7 +202,7 @@ static void cuda_close(struct backend *backend) {
       slot_close(backend, &backend->slots[i]);
     turns_close(backend);
     measured_close(backend);
-    cold_drop(backend);
+    cold_close(backend);
     cuda_tensors_drop(backend);
     lanes_close(&backend->lanes);
     side_close(&backend->side);
@@ -243,6 +243,8 @@ static enum status serving_open(struct backend *backend, const struct backend_co
     status = slot_open(backend, &backend->slots[i], slots, error);
   uint64_t share = backend->memory_total / 32 / (uint64_t)slots;
   backend->staging_most = share < STAGING_LOW ? STAGING_LOW : share > STAGING_HIGH ? STAGING_HIGH : share;
+  if (status == STATUS_OK && config->tunes)
+    cold_open(backend);
   return status;
 }
 

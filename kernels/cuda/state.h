@@ -129,6 +129,7 @@ struct cold {
   uint64_t serial; /* of the weight that was copied, or need not be; 0: none */
   size_t count;    /* that were measured with it */
   uint32_t copies, turn;
+  bool stays; /* its memory is not given back */
 };
 
 struct backend {

@@ -13,7 +13,7 @@
               second passes without requests, so what waits for quiet stays out, and is counted
   sight       from the first request for a shape to its winner on an idle device
 
-tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--cases FROM:TO] [--save FILE]
+tuning.py [--backend cpu|cuda] [--seconds N] [--turns N] [--seed N] [--cases FROM:TO] [--save FILE]
           [--option --NAME=VALUE] [PART...]
                     load, twice and sight without a PART; programs from $GEMMD_BUILD
 
@@ -180,17 +180,17 @@ class Seen:
         if match is None:
             raise Failed(f"{self.shape} is no shape of the mix")
         name, rows = f"{match[1]}.{match[2]}x{match[3]}", int(match[4])
-        served = self.kernels[-1]
-        extra = ["--kernel", served] if served else []
-        result = daemon.tune(name, rows, "bf16", *extra, anew=False)
-        best = time_of(result, result["kernel"])
-        own = next(each["ns"] for each in result["results"] if each["own"])
-        if not best or not own:
-            raise Failed(f"{self.shape}: nothing was timed")
-        self.gain = own / best
+        last = self.kernels[-1]
+        for kernel in dict.fromkeys([last, *filter(None, self.kernels)]):
+            extra = ["--kernel", kernel] if kernel else []
+            result = daemon.tune(name, rows, "bf16", *extra, anew=False)
+            best = time_of(result, result["kernel"])
+            own = next(each["ns"] for each in result["results"] if each["own"])
+            if not best or not own:
+                raise Failed(f"{self.shape}: nothing was timed")
+            self.good[kernel] = (time_of(result, kernel) or math.inf) / best <= LIMIT
+            self.gain = own / best if kernel == last else self.gain
         self.good[""] = self.gain < LIMIT
-        if served:
-            self.good[served] = (time_of(result, served) or math.inf) / best <= LIMIT
 
     def second(self) -> Optional[int]:
         """From which on a winner served; None: it does not."""
@@ -210,25 +210,26 @@ def note_seen(seen: Dict[str, Seen], daemon: Daemon, second: int) -> None:
         shape.kernels += [""] * missing + [each["kernel"] if each["serves"] else ""]
 
 
-def say_seen(seen: Dict[str, Seen], turns: int, seconds: float) -> None:
+def say_seen(seen: Dict[str, Seen], ends: List[float]) -> None:
+    """`ends`: of turns with tuning, s that the daemon has run."""
     losing = [shape for shape in seen.values() if shape.gain >= LIMIT]
     calls = sum(shape.calls[-1] for shape in losing) or 1
     print(f"{'shape whose default loses':<44}{'by':>7}{'calls':>9}  winner after s")
     for shape in sorted(losing, key=lambda each: -each.calls[-1]):
         when = shape.second()
-        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else f'{(when + 1) * seconds:g}'}")
+        print(f"{shape.shape:<44}{shape.gain:7.3f}{shape.calls[-1]:>9}  {'not yet' if when is None else f'{ends[when]:.1f}'}")
     part = [sum(shape.calls[-1] for shape in losing if (shape.second() or 0) <= at and shape.second() is not None) / calls
-            for at in range(turns)]
-    reached = next((at + 1 for at in range(turns) if part[at] >= 0.9), None)
+            for at in range(len(ends))]
+    reached = next((end for at, end in enumerate(ends) if part[at] >= 0.9), None)
     print(
         f"mix: {len(seen)} shapes, the default loses by 3 % or more in {len(losing)}; 90 % of their products run by a winner "
-        + (f"after {reached * seconds:g} s" if reached else f"not within {turns * seconds:g} s ({100 * part[-1]:.0f} %)")
+        + (f"after {reached:.1f} s" if reached else f"not within {ends[-1]:.1f} s ({100 * part[-1]:.0f} %)")
     )
 
 
-def mix_turns(count: int) -> List[Tuple[str, int]]:
+def mix_turns(count: int, seed: int) -> List[Tuple[str, int]]:
     """What is on, and the batch: all batches equally often with tuning and without, in an order of chance."""
-    source = random.Random(1)
+    source = random.Random(seed)
 
     def batches(turns: int) -> List[int]:
         every = MIX_BATCHES * math.ceil(turns / len(MIX_BATCHES))
@@ -262,6 +263,7 @@ class Mix:
         self.call = ["--weight", names, "--x-type", "bf16", "--y-type", "bf16", "--histogram", "--clients", "2"]
         self.turns: Dict[str, List[Dict[float, int]]] = {"off": [], "background": []}
         self.seen: Dict[str, Seen] = {}
+        self.ends: List[float] = []  # of turns with tuning, s that its daemon has run
         self.only("off")
         self.rates = {batch: self.rate(batch) for batch in MIX_BATCHES}
 
@@ -279,12 +281,14 @@ class Mix:
 
     def turn(self, mode: str, batch: int) -> None:
         daemon, rate = self.only(mode), self.rates[batch]
+        begin = time.monotonic()
         words = ["--seconds", f"{self.seconds - MIX_WARM:g}", "--warmup", str(MIX_WARM), "--rate", str(rate)]
         got = daemon.ask("gemm-bench", *self.call, *self.rows(batch), *words)
         turns = self.turns[mode]
         turns.append(dict(got["latency_us"]["buckets"]))
         if mode == "background":
             note_seen(self.seen, daemon, len(turns) - 1)
+            self.ends.append((self.ends[-1] if self.ends else 0) + time.monotonic() - begin)
         found = sum(bool(shape.kernels[-1]) for shape in self.seen.values())
         print(f"{mode:<12}{batch:>3} rows {rate:>7} calls/s, p99 {p99(turns[-1:]):9.1f} us, {found} shapes by a kernel found", flush=True)
 
@@ -299,13 +303,13 @@ class Mix:
         return waiting
 
 
-def part_mix(backend: str, count: int, seconds: float, options: List[str], save: Optional[str]) -> None:
+def part_mix(backend: str, count: int, seconds: float, seed: int, options: List[str], save: Optional[str]) -> None:
     begin = time.monotonic()
     # without quiet: a daemon that was stopped has not had a second of it
     with Daemon(backend, "off") as off, Daemon(backend, "background", "--tune_quiet_ms", "3600000", *options) as background:
         mix = Mix(off, background, seconds)
         print(f"ready after {time.monotonic() - begin:.1f} s", flush=True)
-        for mode, batch in mix_turns(count):
+        for mode, batch in mix_turns(count, seed):
             mix.turn(mode, batch)
         say_pooled(mix.turns)
         low, high = interval(mix.turns["background"], mix.turns["off"])
@@ -313,7 +317,7 @@ def part_mix(backend: str, count: int, seconds: float, options: List[str], save:
         print(f"p99 on / off {ratio:.3f} (95 %: {low:.3f} to {high:.3f}), {verdict(low, high, MIX_BAR)}", flush=True)
         waiting = mix.judge()
     print(f"{waiting} shapes wait")
-    say_seen(mix.seen, len(mix.turns["background"]), seconds)
+    say_seen(mix.seen, mix.ends)
     if save:
         histograms = {mode: sorted(pooled(each).items()) for mode, each in mix.turns.items()}
         Path(save).write_text(json.dumps({"latency_us": histograms, "rates": mix.rates}), encoding="utf-8")
@@ -404,7 +408,7 @@ def main() -> int:
         "load": lambda backend: part_load(backend, given.seconds, given.turns),
         "twice": part_twice,
         "exhaustive": lambda backend: part_exhaustive(backend, part_of),
-        "mix": lambda backend: part_mix(backend, given.turns, given.seconds, given.option, given.save),
+        "mix": lambda backend: part_mix(backend, given.turns, given.seconds, given.seed, given.option, given.save),
         "library": part_library,
         "sight": part_sight,
     }
@@ -412,6 +416,7 @@ def main() -> int:
     options.add_argument("--backend", choices=sorted(SHAPES), default="cpu")
     options.add_argument("--seconds", type=float, default=2, help="of load and mix in each turn")
     options.add_argument("--turns", type=int, default=16, help="of load and mix: 4 or more, better many short ones than few long")
+    options.add_argument("--seed", type=int, default=1, help="of mix: the order of its batches")
     options.add_argument("--cases", default=":", metavar="FROM:TO", help="of exhaustive, as Python counts; all of them if not given")
     options.add_argument("--option", action="append", default=[], metavar="WORDS", help="of the daemon of mix that tunes, as --option=--tune_share=5")
     options.add_argument("--save", metavar="FILE", help="of mix: histograms of latencies, as JSON")

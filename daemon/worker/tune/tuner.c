@@ -177,10 +177,11 @@ static uint64_t burst_limit(const struct tuner *tuner) {
   return served > tuner->options.burst_ns ? served : tuner->options.burst_ns;
 }
 
-/* That a burst of several pieces takes at most: as long as products commonly take it may come more often. */
-static uint64_t common_limit(const struct tuner *tuner) {
+/* That a burst which has taken `elapsed` is to take at most: as long as products commonly take it may come more often.
+ */
+static uint64_t common_limit(const struct tuner *tuner, uint64_t elapsed) {
   uint64_t served = served_ns(tuner);
-  return served > tuner->options.burst_ns ? served : tuner->options.burst_ns;
+  return elapsed <= served ? served : tuner->options.burst_ns;
 }
 
 /* What a launch of the backend's own choice takes, about; 0: not known. */
@@ -326,13 +327,13 @@ static bool excused(struct tuner *tuner, uint64_t limit) {
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
-  uint64_t begin = clock_ns(), limit = burst_limit(tuner), common = common_limit(tuner);
+  uint64_t begin = clock_ns(), limit = burst_limit(tuner);
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
          !tuner_notes(tuner) && !wanted(user)) {
     tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
-    bool fits = *elapsed + piece <= (*elapsed > 0 ? common : limit);
+    bool fits = *elapsed + piece <= (*elapsed > 0 ? common_limit(tuner, *elapsed) : limit);
     *too_long = !patient && piece > limit && !excused(tuner, limit);
     if (!fits && (*elapsed > 0 || !patient))
       break;
@@ -350,9 +351,12 @@ static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void 
   return STATUS_OK;
 }
 
-/* Thousandths of the time that bursts such as this one may take. */
+/* Thousandths of the time that bursts such as this one may take: the fewer, the longer it is against what products
+ * commonly take. */
 static uint64_t share_after(const struct tuner *tuner, uint64_t elapsed) {
-  uint64_t share = tuner->options.share * (uint64_t)(elapsed <= served_ns(tuner) ? SHARE_MORE : 1);
+  uint64_t least = tuner->options.share, most = SHARE_MORE * least;
+  uint64_t share = elapsed > 0 ? most * served_ns(tuner) / elapsed : most;
+  share = share < least ? least : share > most ? most : share;
   return share < 1000 ? share : 1000;
 }
 

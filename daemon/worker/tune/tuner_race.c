@@ -165,7 +165,7 @@ void tuner_race_refine(struct tuner *tuner) {
   struct race *race = &tuner->race;
   int bases[BASES + 1], base_count = 0, ordered = race_ahead(race, order, RACE_MOST), guest = race->guest;
   bool among = guest < 0 || race_median(&race->candidates[guest]) == 0;
-  for (int i = 0; i < ordered && base_count < BASES; i++)
+  for (int i = 0; i < ordered && base_count < (race->brief ? 1 : BASES); i++)
     if (race->candidates[order[i]].state == RACE_RUNNING)
       bases[base_count++] = order[i];
   for (int b = 0; b < base_count; b++)

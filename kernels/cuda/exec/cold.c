@@ -60,7 +60,17 @@ struct backend_weight cold_next(struct backend *backend, const struct backend_we
   return out;
 }
 
-void cold_drop(struct backend *backend) {
+void cold_open(struct backend *backend) {
+  struct error ignored;
+  backend->cold.stays = take(backend, &backend->cold, &ignored) == STATUS_OK;
+}
+
+void cold_rest(struct backend *backend) {
+  if (!backend->cold.stays)
+    cold_close(backend);
+}
+
+void cold_close(struct backend *backend) {
   if (backend->driver)
     region_close(backend->driver, &backend->cold.region);
   backend->cold = (struct cold){.serial = 0};

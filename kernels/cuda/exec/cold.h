@@ -9,6 +9,10 @@
 void cold_make(struct backend *, const struct backend_weight *, size_t count);
 /* The weight, or its next copy. */
 struct backend_weight cold_next(struct backend *, const struct backend_weight *);
-void cold_drop(struct backend *);
+/* Takes the memory now, which keeps whoever launches waiting for tens of milliseconds, and for good. */
+void cold_open(struct backend *);
+/* Gives back what was taken by the way. */
+void cold_rest(struct backend *);
+void cold_close(struct backend *);
 
 #endif

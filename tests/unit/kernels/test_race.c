@@ -287,6 +287,29 @@ static void test_refines_while_it_helps(void **state) {
   assert_int_equal(race.winner, 2);
 }
 
+/* Another race follows: less than three quarters of the samples, and the winner is the same or within 2 %. */
+static void test_a_brief_race(void **state) {
+  (void)state;
+  uint64_t times[16];
+  int samples[2] = {0}, found = 0;
+  for (int i = 0; i < 16; i++)
+    times[i] = 10000 + (uint64_t)(i * 7919 % 16) * 150;
+  times[0] = 10500;
+  times[9] = 9500;
+  for (int round = 0; round < 200; round++)
+    for (int brief = 0; brief < 2; brief++) {
+      struct track track = {.times = times, .noise = 0.01, .accidents = 0.03, .wrong = -1, .random = (uint64_t)round};
+      add(16);
+      race.brief = brief == 1;
+      int winner = run(&track);
+      assert_int_equal(race.refinements, 1);
+      samples[brief] += track.samples;
+      found += brief == 1 && times[winner] <= 9690;
+    }
+  assert_true(4 * samples[1] < 3 * samples[0]);
+  assert_true(found >= 195);
+}
+
 static void test_drift_does_not_win(void **state) {
   (void)state;
   uint64_t times[] = {10000, 10000, 10000};
@@ -428,6 +451,7 @@ int main(void) {
       cmocka_unit_test(test_accidents_hide_little),
       cmocka_unit_test(test_late_ones_begin_anew),
       cmocka_unit_test(test_refines_while_it_helps),
+      cmocka_unit_test(test_a_brief_race),
       cmocka_unit_test(test_drift_does_not_win),
       cmocka_unit_test(test_hurry_still_has_a_final),
       cmocka_unit_test(test_hurry_tries_the_best_guess),

@@ -148,5 +148,5 @@ void cuda_rest(struct backend *backend) {
     if (!backend->slots[i].busy)
       region_empty(backend->driver, &backend->slots[i].operand);
   measured_close(backend);
-  cold_drop(backend);
+  cold_rest(backend);
 }

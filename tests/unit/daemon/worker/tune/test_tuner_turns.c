@@ -180,6 +180,28 @@ static void test_share_by_what_is_served(void **state) {
   }
 }
 
+/* A burst that takes twice as long may come after a hundred times its length; one that took four times as long, as on a
+ * machine that does something else, tells nothing. */
+static void test_share_of_bursts_that_are_longer(void **state) {
+  (void)state;
+  planted.timing_ns = 40000000;
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_BACKGROUND);
+  for (int i = 0; i < 128; i++)
+    (void)tuning_serving(TUNING_ROWS, 20000000);
+  uint64_t now = now_ns(), wait = 0, took = 0;
+  for (int i = 0; i < STEPS_MOST && planted.timed < 3; i++) {
+    uint64_t begin = now_ns();
+    now += wait + 1000000000;
+    wait = tuning_step(now);
+    took = now_ns() - begin;
+  }
+  assert_int_equal(planted.timed, 3);
+  assert_in_range(took, 40000000, UINT64_MAX);
+  if (took < 75000000)
+    assert_in_range(wait, 75 * planted.timing_ns, 200 * took - 1);
+}
+
 /* So that it may come so soon, a burst of several measurements is no longer: of 30 ms each where 100 are served. */
 static void test_bursts_by_what_is_served(void **state) {
   (void)state;
@@ -318,6 +340,7 @@ int main(void) {
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_run_where_such_are_served),
       TUNER_TEST(test_share_by_what_is_served),
+      TUNER_TEST(test_share_of_bursts_that_are_longer),
       TUNER_TEST(test_bursts_by_what_is_served),
       TUNER_TEST(test_few_first_under_load),
       TUNER_TEST(test_forgotten_while_it_is_tried),
