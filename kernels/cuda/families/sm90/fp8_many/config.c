@@ -9,7 +9,6 @@
 
 enum {
   ROWS_OF_X = 64, /* up to which hopper/config.h's kernel is faster */
-  GROUP = 12,     /* with as many tiles of W a wave of blocks reads about the least */
   GROUP_MOST = 64
 };
 
@@ -210,8 +209,14 @@ static void visit(struct visit *visit, const struct kernel_problem *problem, con
                                   cost(config, problem));
 }
 
-/* More tiles of x than there need be only where multiprocessors would have none. */
-static void visit_all(struct visit *to, const struct kernel_problem *problem, int group) {
+/* Tiles of x with which a wave of blocks reads about the least: as many bytes of x as of W, whose tiles have so many
+ * rows. */
+static int group_of(int rows) {
+  return rows > FP8_MANY_ROWS_LEAST ? 16 : 12;
+}
+
+/* More tiles of x than there need be only where multiprocessors would have none. smaller: by what groups are. */
+static void visit_all(struct visit *to, const struct kernel_problem *problem, int smaller) {
   const int *columns = columns_of(problem);
   int64_t least = quotient_up(problem->m, columns[0]);
   for (int i = 0; i < COLUMNS; i++) {
@@ -221,14 +226,14 @@ static void visit_all(struct visit *to, const struct kernel_problem *problem, in
     for (int rows = FP8_MANY_ROWS_LEAST; rows <= FP8_MANY_ROWS_MOST; rows += ROWS_STEP)
       for (int split = 1; split <= FP8_MANY_SPLIT_MOST; split++)
         if (x_tiles == least || x_tiles * quotient_up(problem->n, rows) <= problem->device.multiprocessors)
-          visit(to, problem, &(struct fp8_many_config){rows, columns[i], split, group});
+          visit(to, problem, &(struct fp8_many_config){rows, columns[i], split, group_of(rows) / smaller});
   }
 }
 
 struct fp8_many_config fp8_many_configure(const struct kernel_problem *problem, double *us) {
   struct fp8_many_config best = {.rows = FP8_MANY_ROWS_LEAST, .columns = FP8_MANY_COLUMNS_MOST, .split_k = 1};
   struct visit list = {.most = 1, .list = &best};
-  visit_all(&list, problem, GROUP);
+  visit_all(&list, problem, 1);
   *us = list.us[0];
   return best;
 }
@@ -238,8 +243,8 @@ int fp8_many_candidates(const struct kernel_problem *problem, bool all, struct f
   struct visit list = {.most = most < FP8_MANY_ALL ? most : FP8_MANY_ALL, .list = out};
   if (!all && list.most > FEW)
     list.most = FEW;
-  visit_all(&list, problem, GROUP);
-  if (problem->m > (GROUP / 2) * FP8_MANY_COLUMNS_MOST)
-    visit_all(&list, problem, GROUP / 2);
+  visit_all(&list, problem, 1);
+  if (problem->m > group_of(FP8_MANY_ROWS_LEAST) / 2 * FP8_MANY_COLUMNS_MOST)
+    visit_all(&list, problem, 2);
   return list.count;
 }

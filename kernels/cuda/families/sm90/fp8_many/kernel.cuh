@@ -16,7 +16,7 @@ template <typename T>
 __device__ inline void copy_w(const work &w, shared<T> &s, const place &at, uint32_t step, uint32_t stage,
                               uint64_t policy) {
   const uint32_t full = ptx::shared_address(&s.full[stage]), to = ptx::shared_address(s.ring) + stage * T::slot_bytes;
-  ptx::barrier_expect(full, T::w_bytes + w.plan.columns * T::step);
+  ptx::barrier_expect(full, T::w_bytes);
   if constexpr (T::coded) {
 #pragma unroll
     for (int i = 0; i < T::rows / 64; i++) { // behind the last rows those once more
@@ -33,35 +33,38 @@ __device__ inline void copy_w(const work &w, shared<T> &s, const place &at, uint
 
 template <typename T>
 __device__ inline void copy_x(const work &w, shared<T> &s, const place &at, uint32_t step, uint32_t stage) {
+  const uint32_t full = ptx::shared_address(&s.full[stage]);
   const uint32_t to = ptx::shared_address(s.ring) + stage * T::slot_bytes + T::x_at;
+  ptx::barrier_expect(full, w.plan.columns * T::step);
 #pragma unroll
   for (int i = 0; i < T::step / 128; i++)
-    ptx::copy_tensor(to + i * T::columns * 128, &w.x, step * T::step + i * 128, at.x * w.plan.columns,
-                     ptx::shared_address(&s.full[stage]));
+    ptx::copy_tensor(to + i * T::columns * 128, &w.x, step * T::step + i * 128, at.x * w.plan.columns, full);
 }
 
-// W is asked for before the kernel ahead has ended, x is not.
-template <typename T> __device__ inline void produce(const work &w, shared<T> &s) {
-  const uint64_t policy = w.plan.x_tiles == 1 ? ptx::policy_evict_first() : ptx::policy_evict_normal();
+// Two warps copy, one W, before the kernel ahead has ended, and one x: asking for a ring's W takes over a thousand
+// cycles, which x is not to wait for.
+constexpr int copying = 2;
+
+template <typename T, typename Copy> __device__ inline void produce(const work &w, shared<T> &s, Copy copy) {
   cursor at(stages_of<T>(w.plan));
   segment part;
-  int early = 0;
-  for (segments list; w.dependent && early < static_cast<int>(at.stages) && list.next(w.plan, part);) {
-    const place tile(w.plan, part.tile);
-    for (uint32_t step = part.first; step < part.last && early < static_cast<int>(at.stages); step++, early++)
-      copy_w(w, s, tile, step, early, policy);
-  }
-  ptx::wait_for_previous_grid();
   for (segments list; list.next(w.plan, part);) {
     const place tile(w.plan, part.tile);
     for (uint32_t step = part.first; step < part.last; step++, at.advance()) {
-      if (--early < 0) {
-        ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
-        copy_w(w, s, tile, step, at.stage, policy);
-      }
-      copy_x(w, s, tile, step, at.stage);
+      ptx::barrier_wait(ptx::shared_address(&s.empty[at.stage]), at.phase ^ 1);
+      copy(tile, step, at.stage);
     }
   }
+}
+
+template <typename T> __device__ inline void produce_w(const work &w, shared<T> &s) {
+  const uint64_t policy = w.plan.x_tiles == 1 ? ptx::policy_evict_first() : ptx::policy_evict_normal();
+  produce(w, s, [&](const place &tile, uint32_t step, uint32_t stage) { copy_w(w, s, tile, step, stage, policy); });
+}
+
+template <typename T> __device__ inline void produce_x(const work &w, shared<T> &s) {
+  ptx::wait_for_previous_grid();
+  produce(w, s, [&](const place &tile, uint32_t step, uint32_t stage) { copy_x(w, s, tile, step, stage); });
 }
 
 // ---- products
@@ -302,16 +305,18 @@ template <typename T> __global__ void __launch_bounds__(T::threads, 1) run(const
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<T> *>(raw + skipped);
   ptx::let_next_grid_start();
-  if (threadIdx.x == T::consumers) {
+  if (threadIdx.x == T::consumers)
     ptx::prefetch_tensor_map(&w.w);
+  else if (threadIdx.x == T::consumers + 32)
     ptx::prefetch_tensor_map(&w.x);
-  }
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < T::slots; i++) {
-      ptx::barrier_init(ptx::shared_address(&s.full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.empty[i]), T::consumers / 32);
-    }
-    if (w.plan.split_k > 1) {
+  // A barrier takes who makes it some 30 cycles: so a lane of each warp makes two.
+  static_assert(T::slots < T::threads / 32);
+  if (threadIdx.x % 32 == 0) {
+    const int warp = threadIdx.x / 32;
+    if (warp < T::slots) {
+      ptx::barrier_init(ptx::shared_address(&s.full[warp]), copying);
+      ptx::barrier_init(ptx::shared_address(&s.empty[warp]), T::consumers / 32);
+    } else if (warp == T::slots && w.plan.split_k > 1) {
       ptx::barrier_init(ptx::shared_address(&s.joined), 1);
       ptx::barrier_expect(ptx::shared_address(&s.joined), expected_bytes<T>(w.plan.split_k));
     }
@@ -323,7 +328,9 @@ template <typename T> __global__ void __launch_bounds__(T::threads, 1) run(const
   if (threadIdx.x >= T::consumers) {
     ptx::registers_decrease<T::producer_registers>();
     if (threadIdx.x == T::consumers)
-      produce(w, s);
+      produce_w(w, s);
+    else if (threadIdx.x == T::consumers + 32)
+      produce_x(w, s);
   } else {
     ptx::registers_increase<T::consumer_registers>();
     consume(w, s);

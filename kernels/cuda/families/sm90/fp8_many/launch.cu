@@ -10,7 +10,6 @@ extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_man
   fp8_many::work work = {};
   work.product = *product;
   work.plan = *plan;
-  work.dependent = dependent;
   if (w)
     work.w = *w;
   work.x = *x;

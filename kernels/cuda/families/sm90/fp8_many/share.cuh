@@ -11,12 +11,10 @@
 
 namespace fp8_many {
 
-// A launch: the product, how it is cut up, and W (but for INT2A8's tiles) and x for the copy engine. `dependent`: the
-// kernel ahead may still run.
+// A launch: the product, how it is cut up, and W (but for INT2A8's tiles) and x for the copy engine.
 struct work {
   hopper_product product;
   fp8_many_plan plan;
-  bool dependent;
   CUtensorMap w, x;
 };
 

@@ -125,29 +125,60 @@ template <typename Out> __device__ inline float scaled(int sum, float w_scale, f
                                     : number_scaled(static_cast<float>(sum), w_scale, x_scale, bias);
 }
 
-// So many elements of a row of y that is aligned to no more than an element, by a warp: words of 4 bytes from the first
-// that is aligned to that on, and what is left over at both ends.
-template <typename Y> __device__ inline void store_row(Y *to, const Y *from, int count) {
-  constexpr int each = 4 / sizeof(Y);
-  const int lane = threadIdx.x % 32, shift = reinterpret_cast<uintptr_t>(to) % 4 / sizeof(Y);
+// A lane's share of `count` elements, up to 64, of a row of y that is aligned to no more than an element: words of 4
+// bytes from the first that is aligned to that on, and what is left over at both ends.
+template <typename Y> struct piece_of_row {
+  static constexpr int each = 4 / sizeof(Y), words = 64 / each / 32;
+  Y *to;
+  int first; // word, in elements
+  Y elements[words][each], begin;
+
+  // from: where it lies, with room behind it.
+  __device__ void load(Y *row, const Y *from) {
+    to = row;
+    const int shift = reinterpret_cast<uintptr_t>(to) % 4 / sizeof(Y);
+    first = shift + threadIdx.x % 32 * each;
+    begin = from[0];
 #pragma unroll
-  for (int i = 0; i < 64 / each / 32; i++) {
-    const int at = shift + (lane + 32 * i) * each;
-    if (at + each <= count) {
-      union {
-        Y elements[each];
-        uint32_t word;
-      } all;
+    for (int i = 0; i < words; i++)
 #pragma unroll
       for (int j = 0; j < each; j++)
-        all.elements[j] = from[at + j];
-      *reinterpret_cast<uint32_t *>(to + at) = all.word;
-    } else if (at < count) {
-      to[at] = from[at];
-    }
+        elements[i][j] = from[first + i * 32 * each + j];
   }
-  if (shift > 0 && lane == 0 && count > 0)
-    to[0] = from[0];
+  __device__ void store(int count) const {
+#pragma unroll
+    for (int i = 0; i < words; i++) {
+      const int at = first + i * 32 * each;
+      if (at + each <= count) {
+        uint32_t word;
+        memcpy(&word, elements[i], sizeof word);
+        *reinterpret_cast<uint32_t *>(to + at) = word;
+      } else if (at < count) {
+        to[at] = elements[i][0];
+      }
+    }
+    if (each > 1 && first == 1 && count > 0)
+      to[0] = begin;
+  }
+};
+
+// Of `rows` rows those that are this warp's, every fourth: some at a time, so that each waits for no other's loads.
+template <int kPitch, typename Y>
+__device__ inline void store_ragged(uint8_t *y, uint64_t stride, const uint8_t *from, int rows, int count) {
+  constexpr int batch = 4;
+  piece_of_row<Y> piece[batch];
+#pragma unroll 1
+  for (int first = threadIdx.x / 32 % 4; first < rows; first += 4 * batch) {
+#pragma unroll
+    for (int i = 0; i < batch; i++) {
+      const int row = min(first + 4 * i, rows - 1);
+      piece[i].load(reinterpret_cast<Y *>(y + row * stride), reinterpret_cast<const Y *>(from + row * kPitch));
+    }
+#pragma unroll
+    for (int i = 0; i < batch; i++)
+      if (first + 4 * i < rows)
+        piece[i].store(count);
+  }
 }
 
 // kEights, one or two, times eight columns of sums, scaled, to where they lie in a warpgroup's 64 rows of y; `to`: of
@@ -251,11 +282,8 @@ __device__ inline void write_y(const work &w, shared<T> &s, int64_t first_m, int
         if (row + i * apart < rows)
           *reinterpret_cast<int4 *>(to + i * hop) = ptx::load_shared_int4(from + i * apart * pitch);
     } else if (run.ragged) {
-      const int count = static_cast<int>(min(p.n - first_n, static_cast<int64_t>(64)));
-#pragma unroll 1
-      for (int i = thread / 32; i < rows; i += 4)
-        store_row(reinterpret_cast<Y *>(static_cast<uint8_t *>(p.y) + (m + i) * p.y_stride) + first_n,
-                  reinterpret_cast<const Y *>(&s.out[group][i * pitch]), count);
+      store_ragged<pitch, Y>(static_cast<uint8_t *>(p.y) + m * p.y_stride + first_n * sizeof(Y), p.y_stride,
+                             s.out[group], rows, static_cast<int>(min(p.n - first_n, static_cast<int64_t>(64))));
     } else if (run.n < p.n) {
 #pragma unroll 1
       for (int i = row; i < rows; i += apart)

@@ -41,6 +41,11 @@ struct int2_many_config {
   int rows;    /* of W a tile: see int2_many_has */
 };
 
+/* n / by for n below 2^31, as the upper half of n * inverse, shifted; inverse 0: by is 1. */
+struct int2_many_divisor {
+  uint32_t inverse, shift;
+};
+
 /* How a product is cut up. */
 struct int2_many_plan {
   int tiles_k;          /* units of a tile */
@@ -51,6 +56,7 @@ struct int2_many_plan {
   int shared_units;     /* of tiles that blocks share: shared_each a block, one more for the first shared_more */
   int shared_each, shared_more;
   int waves; /* of whole tiles, one a block, behind these; the last may have fewer */
+  struct int2_many_divisor by_tiles_k, by_split; /* by_split: the configuration's split_k, where it is not 0 */
 };
 
 /* Microseconds: of a unit, of what every block begins and ends with, and of adding up: runs of units, each block more

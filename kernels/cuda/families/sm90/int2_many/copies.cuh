@@ -55,16 +55,19 @@ template <typename Shape> struct supply {
 // or in place of the latter of each lane that has made pairs of x.
 constexpr int copying = 2;
 
+template <typename Shape> __device__ inline void make_stage(shared<Shape> &s, int i) {
+  ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::pairs ? 1 + 32 * Shape::pair_parts : copying);
+  ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
+  if constexpr (Shape::pairs) {
+    ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
+    ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
+  }
+}
+
 // By one thread, before anything is copied.
 template <typename Shape> __device__ inline void make_barriers(shared<Shape> &s) {
-  for (int i = 0; i < s.stages; i++) {
-    ptx::barrier_init(ptx::shared_address(&s.full[i]), Shape::pairs ? 1 + 32 * Shape::pair_parts : copying);
-    ptx::barrier_init(ptx::shared_address(&s.empty[i]), s.arrivals);
-    if constexpr (Shape::pairs) {
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_full[i]), 1);
-      ptx::barrier_init(ptx::shared_address(&s.pair.x_empty[i]), 32 * Shape::pair_parts);
-    }
-  }
+  for (int i = 0; i < s.stages; i++)
+    make_stage<Shape>(s, i);
 }
 
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {

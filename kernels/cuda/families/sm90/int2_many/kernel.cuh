@@ -13,6 +13,9 @@
 
 namespace int2_many {
 
+// Those of warpgroups (int2_many/sums.cuh) have the numbers from 1 on.
+constexpr int cleared_barrier = 5;
+
 template <typename Shape> __device__ inline void consume(const work &w, shared<Shape> &s) {
   constexpr int eights = Shape::eights;
   struct none {
@@ -50,12 +53,18 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
   const uint32_t begin = ptx::shared_address(raw), skipped = ((begin + 1023) & ~1023u) - begin;
   auto &s = *reinterpret_cast<shared<Shape> *>(raw + skipped);
   ptx::let_next_grid_start();
-  if (threadIdx.x == 0) {
+  if constexpr (Shape::pairs) {
+    // A barrier takes who makes it some 30 cycles: so each warp makes a stage's. Others have half as many, and some of
+    // them no register for that.
+    static_assert(Shape::stages <= Shape::threads / 32);
+    if (threadIdx.x % 32 == 0 && threadIdx.x / 32 < Shape::stages) {
+      make_stage<Shape>(s, threadIdx.x / 32);
+      ptx::fence_barrier_init();
+    }
+  } else if (threadIdx.x == 0) {
     make_barriers(s);
     ptx::fence_barrier_init();
   }
-  if constexpr (Shape::pairs)
-    clear_pairs(s);
   __syncthreads();
   const int helper = static_cast<int>(threadIdx.x) - Shape::consumers;
   if (helper >= 0) {
@@ -65,10 +74,16 @@ template <typename Shape> __global__ void __launch_bounds__(Shape::threads, 1) r
     else if (helper == 32)
       produce_x(w, s);
     if constexpr (Shape::pairs)
-      if (helper >= 32 * copying)
+      if (helper >= 32 * copying) {
+        ptx::named_barrier_sync(cleared_barrier, Shape::threads - 32 * copying);
         produce_pairs(w, s, helper / 32 - copying);
+      }
   } else {
     ptx::registers_increase<Shape::consumer_registers>();
+    if constexpr (Shape::pairs) {
+      clear_pairs(s, Shape::consumers);
+      ptx::named_barrier_arrive(cleared_barrier, Shape::threads - 32 * copying);
+    }
     consume(w, s);
   }
 }

@@ -216,10 +216,10 @@ template <typename Shape> __device__ inline void produce_pairs(const work &w, sh
   }
 }
 
-// By the threads of a block, before anybody makes pairs.
-template <typename Shape> __device__ inline void clear_pairs(shared<Shape> &s) {
+// By the first so many threads of a block, before anybody makes pairs.
+template <typename Shape> __device__ inline void clear_pairs(shared<Shape> &s, uint32_t threads = Shape::threads) {
   uint4 *const all = reinterpret_cast<uint4 *>(s.pair.rows);
-  for (uint32_t i = threadIdx.x; i < sizeof s.pair.rows / 16; i += Shape::threads)
+  for (uint32_t i = threadIdx.x; i < sizeof s.pair.rows / 16; i += threads)
     all[i] = make_uint4(0, 0, 0, 0);
   if (threadIdx.x < Shape::stages)
     s.pair.unusual[threadIdx.x] = 0;

@@ -108,16 +108,21 @@ template <typename T, int kCount> __device__ inline void keep(T (&values)[kCount
 
 // ---- shares of the work
 
+__device__ inline uint32_t quotient(uint32_t value, const int2_many_divisor &divisor) {
+  return divisor.inverse ? __umulhi(value, divisor.inverse) >> divisor.shift : value;
+}
+
 // A block's units from the `done`-th on, as far as they follow each other: those of the tiles that blocks share, then a
-// whole tile in each wave. None: unit == end. Divisions are of unsigned numbers, which cost half as much.
+// whole tile in each wave. None: unit == end.
 struct run_of_units {
   uint32_t unit, end;
 
   __device__ run_of_units(const work &w, uint32_t block, uint32_t done) {
     const uint32_t tiles_k = w.plan.tiles_k;
     if (w.split_k > 0) {
-      const uint32_t split = w.split_k, part = block % split, tile = block / split * tiles_k;
-      unit = tile + tiles_k * part / split, end = tile + tiles_k * (part + 1) / split;
+      const uint32_t number = quotient(block, w.plan.by_split), part = block - number * w.split_k;
+      unit = number * tiles_k + quotient(tiles_k * part, w.plan.by_split);
+      end = number * tiles_k + quotient(tiles_k * (part + 1), w.plan.by_split);
     } else {
       const uint32_t more = w.plan.shared_more;
       unit = w.plan.shared_each * block + min(block, more), end = unit + w.plan.shared_each + (block < more);
@@ -125,9 +130,9 @@ struct run_of_units {
     unit += done;
     if (unit < end || w.plan.waves == 0)
       return;
-    const uint32_t over = unit - end, wave = over / tiles_k;
-    unit = w.plan.shared_units + (wave * w.plan.blocks + block) * tiles_k + over % tiles_k;
-    const uint32_t tile = unit - over % tiles_k;
+    const uint32_t over = unit - end, wave = quotient(over, w.plan.by_tiles_k), within = over - wave * tiles_k;
+    const uint32_t tile = w.plan.shared_units + (wave * w.plan.blocks + block) * tiles_k;
+    unit = tile + within;
     end = wave < static_cast<uint32_t>(w.plan.waves) && tile < static_cast<uint32_t>(w.plan.units) ? tile + tiles_k
                                                                                                    : unit;
   }
@@ -150,13 +155,15 @@ struct segment {
 
   __device__ segment(const work &w, const run_of_units &run) {
     const uint32_t tiles_k = w.plan.tiles_k;
-    tile = run.unit / tiles_k, first = run.unit % tiles_k;
+    tile = quotient(run.unit, w.plan.by_tiles_k), first = run.unit - tile * tiles_k;
     last = min(tiles_k, first + run.end - run.unit);
   }
   // The one that ends with the block's unit number `done` - 1.
   __device__ segment(const work &w, uint32_t block, uint32_t done) {
-    const uint32_t tiles_k = w.plan.tiles_k, unit = run_of_units(w, block, done - 1).unit, at = unit % tiles_k;
-    tile = unit / tiles_k, first = at - min(at, done - 1), last = at + 1;
+    const uint32_t unit = run_of_units(w, block, done - 1).unit;
+    tile = quotient(unit, w.plan.by_tiles_k);
+    const uint32_t at = unit - tile * w.plan.tiles_k;
+    first = at - min(at, done - 1), last = at + 1;
   }
 };
 
