@@ -153,6 +153,10 @@ static void test_hopper_halves(void **state) {
 /* What measurements of single shapes say against the model. */
 static void test_hopper_corrections(void **state) {
   (void)state;
+  /* Clusters of three with room for two blocks in a multiprocessor are not halved. */
+  struct kernel_problem three = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 32, 4096, 14336);
+  struct hopper_config whole = hopper_configure(&three);
+  assert_true(whole.split_k == 3 && whole.groups == 2 && whole.rows == 112);
   struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 8192, 3584);
   assert_int_equal(hopper_configure(&product).groups, 1);
   product.in_row = true;
