@@ -108,7 +108,7 @@ struct backend_arena {
 struct selector;
 struct memo;
 
-/* Of exec/measured.h. */
+/* Of exec/measure/measured.h. */
 enum { MEASURED_MOST = 16 };
 struct measured {
   struct variant_problem problem;
@@ -123,7 +123,7 @@ struct measured {
   } each[MEASURED_MOST];
 };
 
-/* Of exec/cold.h. */
+/* Of exec/measure/cold.h. */
 struct cold {
   struct region region;
   uint64_t serial; /* of the weight that was copied, or need not be; 0: none */

@@ -1,8 +1,8 @@
 #include "turns.h"
 
-#include "../cold.h"
 #include "../job.h"
-#include "../measured.h"
+#include "../measure/cold.h"
+#include "../measure/measured.h"
 #include "../operand.h"
 #include "../predict.h"
 #include "../submit.h"

@@ -1,9 +1,9 @@
 /* Copies of a weight that is measured alone, by which its products go in turn: behind those of a model's other weights
  * it lies in no cache, and a kernel that is fastest where it does need not be so there. */
-#ifndef KERNELS_CUDA_EXEC_COLD_H
-#define KERNELS_CUDA_EXEC_COLD_H
+#ifndef KERNELS_CUDA_EXEC_MEASURE_COLD_H
+#define KERNELS_CUDA_EXEC_MEASURE_COLD_H
 
-#include "../state.h"
+#include "../../state.h"
 
 /* Makes them where these weights are less than caches hold and the device has the memory; else there are none. */
 void cold_make(struct backend *, const struct backend_weight *, size_t count);
