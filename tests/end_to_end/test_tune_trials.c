@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { N = 96, K = 256, COLUMNS = 64 };
+enum { N = 128, K = 256, COLUMNS = 64 };
 
 static struct daemon gemmd;
 static struct oracle_weight weight;
@@ -176,7 +176,7 @@ static void test_places_that_cannot_be_written(void **state) {
 
 struct seen {
   uint64_t last_ns;
-  uint32_t count, stop_at;
+  uint32_t count, filling, stop_at;
 };
 
 static bool see(void *user, const gemmd_tune_trial *trial) {
@@ -185,6 +185,7 @@ static bool see(void *user, const gemmd_tune_trial *trial) {
     assert_true(trial->ns >= seen->last_ns);
     seen->last_ns = trial->ns;
   }
+  seen->filling += trial->filling > 0;
   return ++seen->count != seen->stop_at;
 }
 
@@ -201,6 +202,7 @@ static void test_pages(void **state) {
   assert_int_equal(gemmd_tune_trials(session, &search, see, &seen), GEMMD_OK);
   assert_true(seen.count > 33);
   assert_int_equal(seen.count, search.total);
+  assert_true(on_cuda ? seen.filling > 0 : seen.filling == 0);
   assert_string_equal(search.shape, report.shape);
   seen = (struct seen){.stop_at = 2};
   assert_int_equal(gemmd_tune_trials(session, &search, see, &seen), GEMMD_OK);

@@ -149,6 +149,9 @@ struct micro_ops {
   /* [kind][source]; NULL where the set has none. DWORDS takes up to `rows` rows, the others up to `unpack_rows`. Every
    * set has [F32][DWORDS], and [INTEGER][DWORDS] or both [WORDS][DWORDS] and groups_*. */
   void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
+  /* Of `rows` rows of x that lie interleaved, [steps][rows], and W as DWORDS; the same bits. The next such tile is
+   * rows * x_stride dwords behind. NULL where the set has none. */
+  void (*tile_interleaved[MICRO_KINDS])(const struct micro_tile *tile);
   int rows;                       /* of a tile that is best; MICRO_ROWS at most */
   int unpack_rows[MICRO_SOURCES]; /* of a tile that unpacks W on the way; MICRO_UNPACK_ROWS at most */
   int few_rows[MICRO_SOURCES];    /* up to which such tiles are taken; beyond, W is unpacked once for all tiles */

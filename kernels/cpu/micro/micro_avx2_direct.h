@@ -362,6 +362,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_F16S] = tile_f16s,                                                                    \
                           [MICRO_CODES2] = tile_codes2,                                                                \
                           [MICRO_CODES4] = tile_codes4},                                                               \
+      .tile_interleaved = {[MICRO_WORDS] = tile_interleaved_words, [MICRO_F32] = tile_interleaved_f32},                \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = DIRECT_ROWS,                                                                                      \
       .few_rows = DIRECT_FEW_ROWS,                                                                                     \

@@ -23,6 +23,7 @@
     ops->name = name_;                                                                                                 \
     ops->usable = usable_;                                                                                             \
     ops->tile[MICRO_WORDS][MICRO_DWORDS] = ops->tile[MICRO_WORDS][MICRO_U8] = NULL;                                    \
+    ops->tile_interleaved[MICRO_WORDS] = NULL;                                                                         \
     ops->spin[MICRO_WORDS] = NULL;                                                                                     \
     ops->words_s8 = NULL;                                                                                              \
     ops->unpack_u8_words = NULL;                                                                                       \

@@ -19,6 +19,7 @@ struct planted {
   uint64_t randomness;
   int launched[CRIMES];
   bool convicted; /* the honest one has turned wrong */
+  int64_t rows;   /* below which none can run */
   sem_t may_list; /* one post a list of the library */
   uint64_t foreign_time;
   int foreign_launches;

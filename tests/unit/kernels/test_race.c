@@ -121,6 +121,10 @@ static void test_far_behind(void **state) {
   assert_int_equal(run(&track), 1);
   assert_int_equal(race.candidates[2].count, 1);
   assert_true(race.candidates[3].count > 1);
+  add(4);
+  race.iterations = 5; /* asked for: of everybody */
+  assert_int_equal(run(&track), 1);
+  assert_int_equal(race.candidates[2].count, 5);
   race.all = false;
 }
 

@@ -35,6 +35,7 @@ static const struct gemm_weight shapes[] = {
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP64_BF16_ZEROS_F16},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
+    {.n = 70, .k = 1101, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},
 };
 
 static struct backend *open_cpu(int threads) {
@@ -54,7 +55,10 @@ static void test_bits_do_not_depend_on_threads(void **state) {
     struct device device;
     void *first = NULL;
     oracle_weight_make(&weight, &shapes[i], 1);
-    oracle_x_make(&x, 70, shapes[i].k, shapes[i].format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F32, 1, 2);
+    enum gemm_type x_type = shapes[i].format == GEMM_FORMAT_BF16  ? GEMM_BF16
+                            : shapes[i].format == GEMM_FORMAT_F16 ? GEMM_F16
+                                                                  : GEMM_F32;
+    oracle_x_make(&x, 70, shapes[i].k, x_type, 1, 2);
     for (int t = 0; t < COUNT(threads); t++) {
       device_open(&device, &cpu_backend, 1, 1 << 20);
       cpu_backend.close(device.backend);

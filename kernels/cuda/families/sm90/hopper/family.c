@@ -1,3 +1,4 @@
+#include "../../../heuristics/clusters.h"
 #include "../../call.h"
 #include "../../cublaslt/config.h"
 #include "../../table.h"
@@ -93,6 +94,18 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
                    hopper_shared_bytes(&config, problem->scale) / 1024);
 }
 
+/* A block a multiprocessor. */
+static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
+                  struct backend_needs *out) {
+  static const int slices[] = {1, 2, 3, 4, 6, 8};
+  struct hopper_config config = config_of(variant);
+  int64_t tiles = (problem->n + config.rows - 1) / config.rows * ((problem->m + config.columns - 1) / config.columns);
+  (void)backend;
+  for (size_t i = 0; i < sizeof slices / sizeof *slices; i++)
+    if (i == 0 || (double)(tiles * slices[i]) <= clusters_usable(problem->device.multiprocessors, slices[i]))
+      out->filling = (uint32_t)slices[i];
+}
+
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
@@ -112,6 +125,7 @@ const struct kernel_family hopper_kernels = {
     .lists_last = true,
     .neighbours = neighbours,
     .check = check,
+    .needs = needs,
     .launch = launch,
     .writes_rows = true,
     .kernels = {kernel_of_hopper},

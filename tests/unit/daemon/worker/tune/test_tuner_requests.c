@@ -163,12 +163,13 @@ static void test_refused_by_hand(void **state) {
   }
 }
 
-static void pin(const char *kernel, enum status expected) {
+static struct error pin(const char *kernel, enum status expected) {
   struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   snprintf(request.text, sizeof request.text, "%s", kernel);
   tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, expected);
+  return message.error;
 }
 
 static void test_pin(void **state) {
@@ -188,6 +189,22 @@ static void test_pin(void **state) {
   pin("", STATUS_OK);
   assert_null(tuning.weight.pin);
   assert_null(planted_serving());
+}
+
+/* What takes many rows alone serves these, and is in nobody else's way; what takes none is refused. */
+static void test_a_pin_for_many_rows(void **state) {
+  (void)state;
+  planted.rows = TUNING_ROWS;
+  planted_open(TUNE_OFF);
+  pin("planted crime=0", STATUS_OK);
+  (void)planted_serving();
+  tuning_run();
+  assert_non_null(planted_serving());
+  planted.rows = 5000;
+  struct error error = pin("planted crime=1", STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "as 1 are none"));
+  assert_non_null(strstr(error.text, "at least 5000; nearest that can: foreign")); /* nothing is cut off */
+  assert_non_null(planted_serving());                                              /* as it was */
 }
 
 static void test_import_serves_after_its_check(void **state) {
@@ -337,6 +354,7 @@ int main(void) {
       TUNER_TEST(test_no_table_of_what_has_not_ended),
       TUNER_TEST(test_refused_by_hand),
       TUNER_TEST(test_pin),
+      TUNER_TEST(test_a_pin_for_many_rows),
       TUNER_TEST(test_import_serves_after_its_check),
       TUNER_TEST(test_a_weight_that_goes),
       TUNER_TEST(test_what_a_client_found_serves_when_it_has_won),
