@@ -342,7 +342,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
   }
 #define DIRECT_FEW_ROWS                                                                                                \
   {                                                                                                                    \
-    [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 48, [MICRO_F16S] = 64, [MICRO_CODES2] = 8,                 \
+    [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 30, [MICRO_F16S] = 30, [MICRO_CODES2] = 8,                 \
     [MICRO_CODES4] = CODES4_ROWS                                                                                       \
   }
 
