@@ -238,8 +238,6 @@ static void test_busy(void **state) {
   oracle_weight_free(&weight);
 }
 
-/* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
- * before they come; the machine's own cores take it with them, and give it back. */
 /* The same product again and again, each time of a weight elsewhere: where it was before is no memory any more. Also by
  * copies of it, which do not outlive a rest. */
 static void test_measured_where_it_lies_now(void **state) {
@@ -280,6 +278,8 @@ static void test_measured_where_it_lies_now(void **state) {
   oracle_weight_free(&weight);
 }
 
+/* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
+ * before they come; the machine's own cores take it with them, and give it back. */
 static void test_working_memory(void **state) {
   struct device own;
   struct oracle_weight weight;
