@@ -21,6 +21,12 @@ MUST_CHECK enum status tuner_open(const struct tuner_options *options, struct tu
 /* After the engine has ended. NULL is fine. */
 void tuner_close(struct tuner *tuner);
 
+/* Between the two nothing is measured: while a driver takes memory or gives it back, whoever starts or ends anything
+ * else waits, and so would the products behind a measurement. Returns when a step that is under way has ended, or after
+ * a while. */
+void tuner_hold(struct tuner *tuner);
+void tuner_release(struct tuner *tuner);
+
 /* ---- the engine's thread */
 
 /* Chooses the kernel of a product of `rows` rows (a batch has more than `job`), asked for by `user`. Returns its shape;

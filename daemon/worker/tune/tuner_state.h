@@ -86,6 +86,8 @@ struct tuner {
   uint32_t checked;           /* candidates of it */
   uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
   atomic_bool has_work;       /* as of the last step, for other threads */
+  atomic_uint holds;          /* of other threads */
+  atomic_bool stepping;       /* a step is under way */
   uint64_t last_request_ns;
   struct served_times served;              /* of the last products */
   bool patient;                            /* no requests come, or somebody waits for what is at hand */

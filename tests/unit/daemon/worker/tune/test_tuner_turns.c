@@ -125,6 +125,39 @@ static void test_gives_way(void **state) {
   assert_null(planted_serving());
 }
 
+static bool waits_after_one(void *user) {
+  int *pieces = user;
+  return (*pieces)++ > 0;
+}
+
+static void assert_held(void) {
+  int launched = planted.launched[HONEST];
+  for (int i = 0; i < 100; i++)
+    assert_in_range(tuning_step(TUNING_LATE), 1, 1000000);
+  assert_int_equal(planted.launched[HONEST], launched);
+}
+
+/* While memory is registered nothing is begun, and a search that has begun does not go on. */
+static void test_held_it_measures_nothing(void **state) {
+  (void)state;
+  struct error lost = {.status = STATUS_OK};
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  tuner_hold(tuning.tuner);
+  (void)planted_serving();
+  assert_held();
+  tuner_release(tuning.tuner);
+  for (int pieces = 0; planted.launched[HONEST] == 0; pieces = 0)
+    (void)tuner_step(tuning.tuner, TUNING_LATE, waits_after_one, &pieces, &lost);
+  tuner_hold(tuning.tuner);
+  tuner_hold(tuning.tuner);
+  tuner_release(tuning.tuner);
+  assert_held();
+  tuner_release(tuning.tuner);
+  tuning_run();
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 /* A product of 20 ms does not fit into a burst of 300 us: while requests come, it is not tried. */
 static void test_long_ones_wait_for_quiet(void **state) {
   (void)state;
@@ -337,6 +370,7 @@ int main(void) {
       TUNER_TEST(test_asked_for_with_a_library),
       TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
+      TUNER_TEST(test_held_it_measures_nothing),
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_run_where_such_are_served),
       TUNER_TEST(test_share_by_what_is_served),
