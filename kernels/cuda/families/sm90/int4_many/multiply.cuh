@@ -184,7 +184,7 @@ __device__ inline void multiply_rescaled(const work &w, shared<Shape> &s, uint32
   using Weight = typename Shape::weight;
   constexpr int steps = 8 / Weight::groups;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   rescaling scales;
   codes4::offsets less;
