@@ -50,19 +50,35 @@ NVCC_OPTIMIZE := $(if $(NVCC_FAST),$(if $(findstring fast-compile,$(NVCC_HELP)),
 NVCC_FLAGS = -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. $(NVCC_OPTIMIZE)
 # Device code is a seventh of its size in objects; drivers read it since those of CUDA 12.4. NVCC_COMPRESS= leaves it out.
 NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(NVCC_HELP)),--compress-mode=size)
+# CUDA_ARCH='80 90': device code for these compute capabilities alone; native: for those of this machine's GPUs
+CUDA_ARCH ?= 80 89 90
+ARCHS := $(if $(filter native,$(CUDA_ARCH)),$(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader | tr -d .),$(CUDA_ARCH))
+ifeq ($(filter 8% 9% 1%,$(ARCHS)),)
+$(error CUDA_ARCH=$(CUDA_ARCH): no GPU of compute capability 8.0 or later, for which there are kernels)
+endif
+ARCHS_AMPERE := $(filter 80 86 87 88,$(ARCHS))
+ARCHS_HOPPER := $(filter-out 80 86 87 88 89,$(ARCHS))
+CODE_80 := -gencode arch=compute_80,code=sm_80
 # For what is newer than this toolkit the last is compiled by the driver, there.
-NVCC_ARCH := -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90]
+CODE_90 := -gencode arch=compute_90,code=[sm_90,compute_90]
+CODE_OF_90 := $(if $(ARCHS_HOPPER),$(CODE_90))
+NVCC_ARCH := $(if $(filter-out $(ARCHS_HOPPER),$(ARCHS)),$(CODE_80)) $(CODE_OF_90)
 # FP8 is converted by instructions of 8.9, which runs 8.0's code otherwise
 FP8_KERNELS := experts/gather families/pairs/launch families/plain/launch families/sm80/rows/instances_fp8 \
   passes/activate passes/input passes/quantize weight/convert_kernels
-$(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 -gencode arch=compute_80,code=sm_80 \
-  $(if $(NVCC_FAST),,-gencode arch=compute_89,code=sm_89) -gencode arch=compute_90,code=[sm_90,compute_90]
+$(FP8_KERNELS:%=build/obj/kernels/cuda/%.cu.o): NVCC_ARCH := -DCOMPILED_FOR_89 $(if $(ARCHS_AMPERE),$(CODE_80)) \
+  $(if $(NVCC_FAST),,$(if $(filter 89,$(ARCHS)),-gencode arch=compute_89$(comma)code=sm_89)) $(CODE_OF_90)
 # instructions that only Hopper has
 build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_ARCH := -gencode arch=compute_90a,code=sm_90a
-ifneq ($(and $(NVCC_FAST),$(findstring fdevice-syntax-only,$(NVCC_HELP))),)
+ifneq ($(findstring fdevice-syntax-only,$(NVCC_HELP)),)
+ifeq ($(ARCHS_HOPPER),)
+build/obj/kernels/cuda/families/sm90/%.cu.o build/obj/kernels/cuda/tensors/sm90/%.cu.o: NVCC_OPTIMIZE := -fdevice-syntax-only
+endif
+ifneq ($(NVCC_FAST),)
 # of the kernels that one template makes for several types those of one are compiled to the end
 $(patsubst %,build/obj/%.o,$(wildcard kernels/cuda/families/*/*/instances_bf16*.cu kernels/cuda/families/*/*/instances_*_*.cu)): \
   NVCC_OPTIMIZE := -fdevice-syntax-only
+endif
 endif
 CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt -l:libstdc++.a
 endif
