@@ -24,7 +24,8 @@ NEEDED := libuv $(or $(MSGPACK),msgpack) jansson libb2 hwloc libmicrohttpd ncurs
 MISSING := $(shell pkg-config --exists $(NEEDED) 2>/dev/null || for package in $(NEEDED); do \
   pkg-config --exists $$package 2>/dev/null || echo $$package; done)
 CFLAGS ?= -O2 $(if $(SANITIZE),-g1,-g)
-BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
+# a function of a table need not want all that its kind is given
+BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
   -Wmissing-prototypes -fPIC -fvisibility=hidden -fstack-protector-strong -I. \
   -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 SYSTEM_LIBS := -lpthread -lm -ldl
