@@ -46,7 +46,7 @@ __device__ inline void multiply_scaled(const work &w, shared<Shape> &s, uint32_t
   using Weight = typename Shape::weight;
   constexpr int batch = batch_of<Shape>, batches = 8 / batch;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   uint32_t a[2][batch][4];
   cursor<Shape::stages> at(done);
@@ -102,7 +102,7 @@ __device__ inline void multiply_exact(const work &w, shared<Shape> &s, uint32_t 
   constexpr int steps = 8 / Weight::groups;
   constexpr int batch = Shape::eights > 8 ? 1 : steps < 4 ? steps : 4, batches = steps / batch;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   cursor<Shape::stages> at(done);
 #pragma unroll 1
@@ -165,7 +165,7 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
   using Weight = typename Shape::weight;
   constexpr int count = 4 * Shape::eights, steps = 4 / Weight::groups;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   cursor<Shape::stages> at(done);
 #pragma unroll 1
