@@ -30,6 +30,8 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   int64_t x_bytes = longest * (config->columns * INT2_FEW_X_BYTES + multipliers * 4);
   x_bytes = (int64_t)gemm_round_up((uint64_t)x_bytes, INT2_FEW_ALIGN);
   int64_t bytes = x_bytes + (int64_t)out->cut.slots * slot_bytes(config);
+  if (bytes > SHARED_MOST - SHARED_FIXED)
+    return false;
   int64_t stages = (SHARED_MOST - SHARED_FIXED - bytes) / INT2_FEW_STAGE_BYTES,
           most = (halves * longest + 2 * INT2_FEW_WARPS - 1) / (2 * INT2_FEW_WARPS);
   int stages_most = config->columns < INT2_FEW_COLUMNS_MOST ? INT2_FEW_STAGES_MOST - 1 : INT2_FEW_STAGES_MOST;
@@ -39,7 +41,7 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   out->ring_bytes = (int)stages * INT2_FEW_STAGE_BYTES;
   out->x_bytes = (int)x_bytes;
   out->shared_bytes = (int)(bytes + out->ring_bytes);
-  return bytes <= SHARED_MOST - SHARED_FIXED && stages >= INT2_FEW_STAGES_LEAST;
+  return stages >= INT2_FEW_STAGES_LEAST;
 }
 
 /* What a wave of blocks has to do. */

@@ -6,6 +6,7 @@ static const struct {
   const char *problem, *chosen;
 } choices[] = {
     {90, 114, true, "fp8-row-152064x28672-f32-f32-bf16-m32", "hopper columns=32 groups=3 rows=192 split_k=1 ahead=3"},
+    {90, 132, true, "fp8-row-4096x4097-bf16-bf16-none-m64", "hopper columns=64 groups=1 rows=64 split_k=2 ahead=3"},
     {90, 132, false, "fp8-one-152064x304-f32-f32-none-m64", "hopper columns=64 groups=3 rows=192 split_k=1 ahead=2"},
     {90, 132, true, "fp8-block-64x5120-f32-bf16-none-m512", "plain"},
     {90, 132, false, "f16-none-1280x8192-f16-f16-f16-m192", "cublaslt way=1"},
