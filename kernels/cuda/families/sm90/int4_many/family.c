@@ -19,7 +19,8 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   product.sums = call->int2_sums;
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;
   bool ours = tiles && int4_many_of(variant, &config);
-  if (ours && kind == INT4_MANY_SCALED && call->weight->large_scales) {
+  bool in_range = kind == INT4_MANY_SCALED || (kind == INT4_MANY_SUMS && config.columns > 64);
+  if (ours && in_range && call->weight->large_scales) {
     kind = INT4_MANY_EXACT;
     config.columns = 64;
     config.split_k = 0;

@@ -275,7 +275,7 @@ static const struct {
     {90, 132, false, "int4-group-8192x8192-f16-f16-none-m16", "int4_many columns=16 split_k=4 group=8"},
     {90, 132, false, "int4-group-8192x8192-f16-f16-none-m32", "int4_many columns=32 split_k=4 group=8"},
     {90, 132, false, "int4-group-57344x8192-f16-f16-none-m64", "int4_many columns=64 split_k=0 group=8"},
-    {90, 132, false, "int4-row-8192x8192-bf16-bf16-f32-m256", "int4_many columns=64 split_k=1 group=8"},
+    {90, 132, false, "int4-row-8192x8192-bf16-bf16-f32-m256", "int4_many columns=128 split_k=2 group=8"},
     {90, 132, false, "int4-group-100x4096-f16-f16-none-m256", "int4_many columns=64 split_k=4 group=8"},
     {90, 132, false, "int4a8-group-10240x8192-f16-f16-none-m64", "int4_many columns=64 split_k=3 group=8"},
     {90, 132, false, "int4a8-group-8192x28672-bf16-bf16-f32-m1024", "int4_many columns=128 split_k=0 group=8"},
