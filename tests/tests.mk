@@ -168,7 +168,7 @@ ARM64_TESTS := $(addprefix $(ARM64)/tests/,$(addprefix unit/kernels/cpu/test_,mi
 $(ARM64)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(ARM64_CC) $(ARM64_CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) -MMD -MP -c -o $@ $<
+	$(Q)$(ARM64_CC) $(ARM64_CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3 $(NO_TRAPS)) -MMD -MP -c -o $@ $<
 
 $(ARM64_TESTS): $(ARM64)/tests/%: $(ARM64)/obj/tests/%.c.o $(ARM64_OBJECTS)
 	@mkdir -p $(@D)

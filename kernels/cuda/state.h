@@ -1,6 +1,5 @@
 /* What the parts of the cuda backend share. */
-#ifndef KERNELS_CUDA_STATE_H
-#define KERNELS_CUDA_STATE_H
+#pragma once
 
 #include "../backend.h"
 #include "exec/turns/turn.h"
@@ -173,5 +172,3 @@ struct backend {
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
 /* For what is asked of the device: a number at a time. What it took before it failed is in *side. */
 MUST_CHECK enum status side_open(struct side *side, struct error *error);
-
-#endif

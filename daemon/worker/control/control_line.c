@@ -62,7 +62,6 @@ static void abandon(struct control *control, struct control_task *task) {
 }
 
 static void after_work(uv_work_t *work, int cancelled) {
-  (void)cancelled;
   struct control_task *task = work->data;
   struct control *control = task->control;
   control->active = NULL;

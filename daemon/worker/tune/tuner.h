@@ -6,8 +6,7 @@
  *
  * A kernel serves only after its results were compared with the plain one's in this process, also one that was kept,
  * imported or set by hand. */
-#ifndef WORKER_TUNE_TUNER_H
-#define WORKER_TUNE_TUNER_H
+#pragma once
 
 #include "tuner_types.h"
 
@@ -53,5 +52,3 @@ bool tuner_has_work(const struct tuner *tuner);
 
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
-
-#endif

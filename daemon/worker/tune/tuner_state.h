@@ -10,8 +10,7 @@
  *   tuner_kept.c      what was found before
  *   tuner_publish.c   what others are told
  *   tuner_saves.c     what goes to the disk */
-#ifndef WORKER_TUNE_TUNER_STATE_H
-#define WORKER_TUNE_TUNER_STATE_H
+#pragma once
 
 #include "../../../kernels/race.h"
 #include "../../../proto/clock.h"
@@ -97,5 +96,3 @@ struct tuner {
 
 /* A time longer than any burst. */
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
-
-#endif

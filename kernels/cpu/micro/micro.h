@@ -4,8 +4,7 @@
  * of W: four u8 with s8, two u8 with s8 as 16 bits each, two bf16, or one f32, whichever the kind says. A lane of a
  * vector is a column, so that nothing is added across lanes, and an element of y takes the same steps in the same order
  * whatever tile or block it is in: its bits depend on its row of x and its row of W alone. */
-#ifndef KERNELS_CPU_MICRO_MICRO_H
-#define KERNELS_CPU_MICRO_MICRO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -191,5 +190,3 @@ extern const struct micro_ops *const micro_table[];
 /* The best that this machine can run; with `name`, that one. NULL where there is no such set or the machine lacks it.
  */
 const struct micro_ops *micro_choose(const char *name);
-
-#endif

@@ -1,8 +1,7 @@
 /* Tiles of ROWS rows of x that lie interleaved: one stream, which one register goes through. Text of micro_avx2*.c,
  * behind micro_tile.h. Many rows take most of a product's time here, so some steps are unrolled, and the lines of the
  * next tile's x are asked for by the last columns alone. */
-#ifndef KERNELS_CPU_MICRO_MICRO_INTERLEAVED_H
-#define KERNELS_CPU_MICRO_MICRO_INTERLEAVED_H
+#pragma once
 
 #include "micro_tile.h"
 
@@ -47,5 +46,3 @@
 
 INTERLEAVED(words, counts, integer, multiply_words)
 INTERLEAVED(f32, lanes, real, multiply_f32)
-
-#endif

@@ -1,6 +1,5 @@
 /* The tables of instruction sets. Text of each micro_*.c, behind the others. */
-#ifndef KERNELS_CPU_MICRO_MICRO_SET_H
-#define KERNELS_CPU_MICRO_MICRO_SET_H
+#pragma once
 
 #ifndef NO_INTEGERS
 #include "micro_codes4.h"
@@ -50,5 +49,3 @@
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \
   }
-
-#endif

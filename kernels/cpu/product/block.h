@@ -1,6 +1,5 @@
 /* The loop over blocks: one panel of W with some rows of the stage, by one thread. */
-#ifndef KERNELS_CPU_PRODUCT_BLOCK_H
-#define KERNELS_CPU_PRODUCT_BLOCK_H
+#pragma once
 
 #include "../../backend.h"
 #include "stage.h"
@@ -49,5 +48,3 @@ int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weigh
 bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape);
 /* Columns of panels [begin, end) of the task's rows, all the way into y. */
 void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end);
-
-#endif

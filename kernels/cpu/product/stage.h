@@ -1,7 +1,6 @@
 /* Rows of x as the inner loops take them: widened, quantized where the weight's format says so, padded with zeros, and
  * in memory of our own, because a client may change its arena at any time. */
-#ifndef KERNELS_CPU_PRODUCT_STAGE_H
-#define KERNELS_CPU_PRODUCT_STAGE_H
+#pragma once
 
 #include "../../backend.h"
 #include "../micro/micro.h"
@@ -51,5 +50,3 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
                    int64_t place, int thread);
 /* What is at place `from`, which the same thread has put there, to another place, too. */
 void cpu_stage_copy(struct stage *stage, const struct gemm_weight *shape, int64_t from, int64_t place);
-
-#endif

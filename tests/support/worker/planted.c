@@ -85,7 +85,6 @@ static int compiled_variants(struct backend *backend, const struct variant_probl
 
 static int own_variant(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
                        bool all, struct variant *out, int most) {
-  (void)most;
   return base != NULL ? 0 : cpu_backend.variants(backend, problem, NULL, all, out, 1);
 }
 

@@ -1,7 +1,6 @@
 /* Kernels planted before a tuner over the real CPU backend: the CPU's own product, and then a crime; a clock that says
  * what the test wants; and a library that keeps everybody waiting for its list. */
-#ifndef TESTS_SUPPORT_PLANTED_H
-#define TESTS_SUPPORT_PLANTED_H
+#pragma once
 
 #include "tuning.h"
 
@@ -52,5 +51,3 @@ void planted_follow(enum tune_mode mode, bool outside);
 /* What serves TUNING_ROWS rows. */
 const struct variant *planted_serving(void);
 enum crime planted_crime(const struct variant *variant);
-
-#endif

@@ -1,7 +1,6 @@
 /* Copies of a weight that is measured alone, by which its products go in turn: behind those of a model's other weights
  * it lies in no cache, and a kernel that is fastest where it does need not be so there. */
-#ifndef KERNELS_CUDA_EXEC_MEASURE_COLD_H
-#define KERNELS_CUDA_EXEC_MEASURE_COLD_H
+#pragma once
 
 #include "../../state.h"
 
@@ -14,5 +13,3 @@ void cold_open(struct backend *);
 /* Gives back what was taken by the way. */
 void cold_rest(struct backend *);
 void cold_close(struct backend *);
-
-#endif

@@ -3,7 +3,6 @@
 
 #include "../experts.h"
 #include "../operand.h"
-#include "../predict.h"
 #include "../product.h"
 #include "../sequence.h"
 #include "../tensors.h"

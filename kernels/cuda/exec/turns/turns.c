@@ -82,7 +82,6 @@ enum status cuda_turns_begin(struct backend *backend, const struct backend_job *
 }
 
 void cuda_turns_abandon(struct backend *backend, struct backend_turns *turns) {
-  (void)backend;
   turns->abandoned = true;
 }
 

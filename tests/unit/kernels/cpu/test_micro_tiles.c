@@ -167,7 +167,6 @@ static void check_tiles(enum micro_kind kind) {
 }
 
 static void test_tiles(void **state) {
-  (void)state;
   for (int kind = 0; kind < MICRO_KINDS; kind++) {
     if (micro->tile[kind][MICRO_DWORDS] != NULL) {
       check_tiles((enum micro_kind)kind);
@@ -264,7 +263,6 @@ static void check_source(enum micro_kind kind, enum micro_source source, const u
 
 static void test_unpacking_tiles(void **state) {
   static struct codes2 codes;
-  (void)state;
   _Alignas(4) uint8_t panel[2 * STEPS * MICRO_WIDTH], bf16[sizeof(panel)], f16[sizeof(panel)];
   uint64_t random = 9;
   for (size_t i = 0; i < sizeof(panel); i++) {
@@ -354,7 +352,6 @@ static void check_groups(const struct codes2 *codes, int rows, bool first) {
 }
 
 static void test_groups(void **state) {
-  (void)state;
   static struct codes2 codes;
   for (int i = 0; i < 4 * MICRO_GROUPS_ROWS * 2 && micro->groups_codes2 != NULL; i++) {
     codes2_fill(&codes, (i % 4 + 1) * MICRO_VECTOR);
@@ -400,7 +397,6 @@ static void check_lookup(const struct codes2 *codes, const float *x, int rows, b
 }
 
 static void test_lookup(void **state) {
-  (void)state;
   static struct codes2 codes;
   float x[MICRO_TABLE_ROWS * 300];
   uint64_t random = 10;
@@ -535,7 +531,6 @@ static void check_codes4_groups(const struct codes4 *codes, int rows, bool first
 }
 
 static void test_codes4(void **state) {
-  (void)state;
   static struct codes4 codes;
   for (int i = 0; i < 4 * 3 * 7; i++) {
     const struct micro_codes4 form = {.group = 32 << i / 4 % 3,

@@ -15,10 +15,6 @@ enum {
   ROW_BLOCKS_MOST = 65535, /* the second dimension of a launch */
 };
 
-enum gemm_type sm80_packed_x_type(const struct kernel_problem *problem) {
-  return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
-}
-
 int sm80_packed_groups(enum gemm_type x_type) {
   return x_type == GEMM_F32 ? 1 : SM80_PACKED_GROUPS;
 }
@@ -29,7 +25,7 @@ int sm80_packed_columns(int64_t m) {
 
 /* With little shared memory more rows leave room for so few warps that two goes take half of the time of one. */
 int64_t sm80_packed_rows_most(const struct kernel_problem *problem) {
-  if (sm80_packed_x_type(problem) == GEMM_F32)
+  if (kernel_problem_x_type(problem) == GEMM_F32)
     return SM80_PACKED_F32_MOST;
   return problem->device.shared_most < SHARED_MUCH ? SM80_PACKED_COLUMNS_MOST / 2 : SM80_PACKED_COLUMNS_MOST;
 }
@@ -46,7 +42,7 @@ bool sm80_packed_takes(const struct kernel_problem *problem) {
 
 /* Those that there is a kernel for. */
 static bool has_units(const struct kernel_problem *problem, int columns, int units) {
-  bool others = gemm_is_int2(problem->format) && sm80_packed_x_type(problem) != GEMM_F32;
+  bool others = gemm_is_int2(problem->format) && kernel_problem_x_type(problem) != GEMM_F32;
   return units == 2 || (others && units == (columns > 32 ? 1 : 4));
 }
 
@@ -75,7 +71,7 @@ uint64_t sm80_packed_parts_bytes(const struct sm80_packed_plan *plan, int64_t m)
 
 bool sm80_packed_plan_for(const struct sm80_packed_config *config, const struct kernel_problem *problem, int64_t m,
                           struct sm80_packed_plan *out) {
-  enum gemm_type x_type = sm80_packed_x_type(problem);
+  enum gemm_type x_type = kernel_problem_x_type(problem);
   int rows = config->n_warps * config->units * UNIT_ROWS, warps = config->n_warps * config->k_warps;
   int each = sm80_packed_groups(x_type);
   memset(out, 0, sizeof *out);
@@ -132,7 +128,7 @@ static double decoding(enum gemm_format format, int columns, int units) {
 static double group_cycles(const struct sm80_packed_config *config, const struct sm80_packed_plan *plan,
                            const struct kernel_problem *problem, int64_t m, const struct sm80_rates *rates) {
   static const double POWER = 8.2;
-  enum gemm_type x_type = sm80_packed_x_type(problem);
+  enum gemm_type x_type = kernel_problem_x_type(problem);
   bool bytes = x_type == GEMM_INT8;
   int warps = config->n_warps * config->k_warps, units = config->units, eights = plan->columns / 8;
   double x_bytes = GEMM_GROUP * gemm_type_bytes(x_type), w = (double)warps * group_bytes(problem, units);
@@ -152,7 +148,7 @@ static double group_cycles(const struct sm80_packed_config *config, const struct
 static double cost(const struct sm80_packed_config *config, const struct sm80_packed_plan *plan,
                    const struct kernel_problem *problem, int64_t m) {
   struct sm80_rates rates = sm80_rates_of(problem->device.capability);
-  int each = sm80_packed_groups(sm80_packed_x_type(problem));
+  int each = sm80_packed_groups(kernel_problem_x_type(problem));
   double all = (double)plan->row_blocks * plan->shares.steps, each_block = ceil(all / config->blocks);
   double rounds = ceil((double)config->blocks / problem->device.multiprocessors);
   double ends = plan->shares.parts > 0 ? 1 + each_block / plan->shares.steps : each_block / plan->shares.steps;
@@ -180,7 +176,7 @@ static int block_counts(const struct sm80_packed_config *config, const struct ke
                         int (*out)[BLOCK_COUNTS]) {
   int device = problem->device.multiprocessors, count = 0;
   int row_blocks = ceil_div(padded(problem->n), config->n_warps * config->units * UNIT_ROWS);
-  int turn = config->k_warps * sm80_packed_groups(sm80_packed_x_type(problem));
+  int turn = config->k_warps * sm80_packed_groups(kernel_problem_x_type(problem));
   int64_t all = (int64_t)row_blocks * ceil_div(problem->k_padded / GEMM_GROUP, turn);
   int rounds = ceil_div(row_blocks, device), slices = device / row_blocks;
   (*out)[count++] = device < all ? device : (int)all;

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 static void test_off_does_nothing_by_itself(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_OFF);
   (void)planted_serving();
@@ -19,7 +18,6 @@ static void test_off_does_nothing_by_itself(void **state) {
 }
 
 static void test_asked_for_by_hand(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -63,7 +61,6 @@ static void search(struct tune_request *request) {
 }
 
 static void test_the_table_has_all_that_was_tried(void **state) {
-  (void)state;
   static struct tune_request request, page;
   planted_offer(HONEST, 4000);
   planted_offer(WRONG, 1000);
@@ -113,7 +110,6 @@ static bool wanted_after_one(void *user) {
 
 /* While it is under way there is none, and none of one that was given up. */
 static void test_no_table_of_what_has_not_ended(void **state) {
-  (void)state;
   static struct tune_request request, page;
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   planted_offer(HONEST, 4000);
@@ -136,7 +132,6 @@ static void test_no_table_of_what_has_not_ended(void **state) {
 }
 
 static void test_refused_by_hand(void **state) {
-  (void)state;
   static const struct {
     const char *kernel, *why;
   } rows[] = {
@@ -173,7 +168,6 @@ static struct error pin(const char *kernel, enum status expected) {
 }
 
 static void test_pin(void **state) {
-  (void)state;
   planted_open(TUNE_OFF);
   pin("planted crime=0", STATUS_OK);
   assert_null(planted_serving()); /* not before it has been compared */
@@ -208,7 +202,6 @@ static void test_a_pin_for_many_rows(void **state) {
 }
 
 static void test_import_serves_after_its_check(void **state) {
-  (void)state;
   char shape[VARIANT_TEXT_BYTES];
   struct variant_problem problem = {
       .weight = tuning.weight.shape, .m = variant_bucket(TUNING_ROWS), .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -237,7 +230,6 @@ static void test_import_serves_after_its_check(void **state) {
 }
 
 static void test_a_weight_that_goes(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -277,7 +269,6 @@ static void propose(const char *kernel) {
 }
 
 static void test_what_a_client_found_serves_when_it_has_won(void **state) {
-  (void)state;
   planted.times[HONEST] = 3000; /* the search does not find it */
   planted_open(TUNE_BACKGROUND);
   propose("");
@@ -290,7 +281,6 @@ static void test_what_a_client_found_serves_when_it_has_won(void **state) {
 }
 
 static void test_what_a_client_found_is_right_and_faster_or_nothing(void **state) {
-  (void)state;
   planted.times[HONEST] = 1000000000; /* slow */
   planted.times[WRONG] = 3000;
   planted_open(TUNE_BACKGROUND);
@@ -314,7 +304,6 @@ static void test_what_a_client_found_is_right_and_faster_or_nothing(void **state
 static void test_others_hold_it_back(void **state) {
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
-  (void)state;
   planted_offer(HONEST, 3000);
   planted_open(TUNE_BACKGROUND);
   assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
