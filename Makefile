@@ -24,7 +24,8 @@ NEEDED := libuv $(or $(MSGPACK),msgpack) jansson libb2 hwloc libmicrohttpd ncurs
 MISSING := $(shell pkg-config --exists $(NEEDED) 2>/dev/null || for package in $(NEEDED); do \
   pkg-config --exists $$package 2>/dev/null || echo $$package; done)
 CFLAGS ?= -O2 $(if $(SANITIZE),-g1,-g)
-BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
+# a function of a table need not want all that its kind is given
+BASE_CFLAGS := -std=c17 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Wpedantic -Werror -Wshadow -Wstrict-prototypes \
   -Wmissing-prototypes -fPIC -fvisibility=hidden -fstack-protector-strong -I. \
   -DGEMMD_RELEASE='"$(VERSION)"' $(shell pkg-config --cflags $(PACKAGES) 2>/dev/null)
 SYSTEM_LIBS := -lpthread -lm -ldl
@@ -185,6 +186,8 @@ $(BUILD)/gemm-bench: $(BENCH) $(addprefix $(BUILD)/,libgemmclient.a libgemmkerne
 # looks at is a record to be relocated as a program starts: of tiles there would be 300,000. Debuggers see the lines of
 # tiles, but not their variables: to follow these takes a third of compiling them.
 KERNEL_OPTIMIZATION ?= $(if $(SANITIZE),-O1,-O3)
+# Nobody looks at exceptions of floats, and with them gcc rounds and quantizes one element at a time but for AVX-512.
+NO_TRAPS := -fno-trapping-math
 TILE_CHECKS := $(if $(findstring undefined,$(SANITIZE)),-fno-sanitize=undefined) $(if $(findstring address,$(SANITIZE)),--param asan-stack=0)
 # Tests compute little themselves and are not optimized, but for these; under sanitizers but for the first, which take
 # ten times as long there.
@@ -193,7 +196,7 @@ COMPUTING := tests/unit/proto/weights/% $(if $(SANITIZE),,tests/unit/proto/shm/%
 # What goes into libgemmkernels.so is visible there; version scripts and objcopy hide it in what others link with.
 visible = $(if $(filter kernels/% proto/%,$(1)),-fvisibility=default -fno-semantic-interposition)
 unrolled = $(if $(filter kernels/cpu/% proto/weights/matrix.c proto/weights/quantize.c proto/weights/safetensors.c,$(1)),$(KERNEL_OPTIMIZATION)) \
-  $(if $(filter kernels/cpu/micro/%,$(1)),$(TILE_CHECKS) $(if $(filter -g,$(CFLAGS)),-g1)) \
+  $(if $(filter kernels/cpu/micro/%,$(1)),$(NO_TRAPS) $(TILE_CHECKS) $(if $(filter -g,$(CFLAGS)),-g1)) \
   $(if $(filter tests/unit/% tests/end_to_end/%,$(filter-out $(COMPUTING),$(1))),-U_FORTIFY_SOURCE -O0)
 sees_cuda = $(if $(findstring /cuda/,$(1))$(findstring test_cuda,$(1))$(findstring _places,$(1))$(filter tests/bench/%,$(1)),$(CUDA_CFLAGS))
 

@@ -23,8 +23,7 @@
  * When the daemon's worker dies, the library submits what was in flight once more, to the successor; a caller sees
  * a pause. What cannot be served ends with GEMMD_DEVICE_LOST. When the daemon itself is killed and started again, or is
  * upgraded, the session goes on with the next one: see gemmd_options. */
-#ifndef GEMMCLIENT_H
-#define GEMMCLIENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -780,6 +779,4 @@ GEMMD_API int gemmd_drain(gemmd_session *session);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -9,8 +9,7 @@
  *                            .after = gemmd_cuda_event_get(event)};
  *
  * Memory that the process makes and exports itself goes to gemmd_memory_open as it is. */
-#ifndef GEMMCLIENT_CUDA_H
-#define GEMMCLIENT_CUDA_H
+#pragma once
 
 #include "gemmclient.h"
 
@@ -51,6 +50,4 @@ GEMMD_API const char *gemmd_cuda_error(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -42,8 +42,7 @@
  * Threads: gemmd_direct_open, _borrow, _look, _tune, _return and _close use the session, which belongs to one thread at
  * a time. gemmd_direct_matmul and _run do not: any number of threads may call them at once, each with lanes of its own.
  */
-#ifndef GEMMCLIENT_DIRECT_H
-#define GEMMCLIENT_DIRECT_H
+#pragma once
 
 #include "gemmclient.h"
 
@@ -202,6 +201,4 @@ GEMMD_API const char *gemmd_direct_error(void);
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 enum { THREADS_MOST = 64 };

@@ -1,6 +1,5 @@
 /* Work on a weight, cut into bands of rows that threads take in order, while the calling thread watches. */
-#ifndef DAEMON_BANDS_H
-#define DAEMON_BANDS_H
+#pragma once
 
 #include "../proto/status.h"
 
@@ -33,5 +32,3 @@ MUST_CHECK enum status bands_run(const struct bands *bands, struct watch *watch,
 
 /* One for each core that this process may use, up to as many as are worth it. */
 unsigned bands_threads(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* The options of gemmd: defaults, then the file, then the command line. */
-#ifndef DAEMON_CONFIG_H
-#define DAEMON_CONFIG_H
+#pragma once
 
 #include "../proto/status.h"
 
@@ -31,5 +30,3 @@ size_t config_option_count(void);
 void config_option_at(size_t index, struct config_option *out);
 /* The present value as text that config_set takes. */
 void config_value(const struct config *config, size_t index, char *out, size_t bytes);
-
-#endif

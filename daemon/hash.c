@@ -17,8 +17,6 @@ static enum status hash_turn(void *context, uint64_t index, void *scratch, struc
   uint64_t first = full ? index * tree->lanes : tree->full * tree->lanes + (index - tree->full);
   uint64_t begin = first * TREE_PIECE_BYTES, most = (full ? tree->lanes : 1) * TREE_PIECE_BYTES;
   uint64_t left = tree->length - begin, bytes = left < most ? left : most;
-  (void)scratch;
-  (void)error;
   tree_leaves(&tree_content, tree->bytes + begin, bytes, first, tree->leaves + first);
   atomic_fetch_add(&tree->watch->done, bytes);
   return STATUS_OK;

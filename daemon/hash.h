@@ -1,6 +1,5 @@
 /* The identity of a weight's content, by all threads. */
-#ifndef DAEMON_HASH_H
-#define DAEMON_HASH_H
+#pragma once
 
 #include "bands.h"
 #include "tree.h"
@@ -9,5 +8,3 @@
 MUST_CHECK enum status hash_weight(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,
                                    unsigned threads, struct watch *watch, uint8_t hash[TREE_HASH_BYTES],
                                    struct error *error);
-
-#endif

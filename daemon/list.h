@@ -1,6 +1,5 @@
 /* Lists that grow. */
-#ifndef DAEMON_LIST_H
-#define DAEMON_LIST_H
+#pragma once
 
 #include "../proto/status.h"
 
@@ -11,5 +10,3 @@
  * nothing. */
 MUST_CHECK enum status list_grow(void *list, size_t count, size_t *capacity, size_t size, const char *what,
                                  struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* One line a message on standard error, with journald's <N> prefix where stderr is the journal, else with the time.
  * Any thread. */
-#ifndef DAEMON_LOG_H
-#define DAEMON_LOG_H
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ void log_about(enum log_level level, const struct log_subject *subject, const ch
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 #define log_info(...) log_line(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...) log_line(LOG_LEVEL_DEBUG, __VA_ARGS__)
-
-#endif

@@ -1,6 +1,5 @@
 /* Sealed shared memory. */
-#ifndef DAEMON_MEMFD_H
-#define DAEMON_MEMFD_H
+#pragma once
 
 #include "../proto/status.h"
 
@@ -28,5 +27,3 @@ void *memfd_map(int fd, uint64_t bytes, bool writable, struct error *error);
 /* Of a memfd that nothing has been written to: takes pages of MEMFD_LARGE_PAGE for `bytes` from `at` on, a multiple of
  * that in a writable mapping. Where the system does not let it, or is slow at it, they come one by one, small. */
 void memfd_take_large_pages(uint8_t *at, uint64_t bytes);
-
-#endif

@@ -13,8 +13,6 @@ struct range {
 static enum status take_band(void *context, uint64_t band, void *scratch, struct error *error) {
   const struct range *range = context;
   uint64_t begin = band * BAND_BYTES, left = range->bytes - begin;
-  (void)scratch;
-  (void)error;
   memfd_take_large_pages(range->at + begin, left < BAND_BYTES ? left : BAND_BYTES);
   return STATUS_OK;
 }

@@ -1,6 +1,5 @@
 /* Memory that a weight is written to. */
-#ifndef DAEMON_PAGES_H
-#define DAEMON_PAGES_H
+#pragma once
 
 #include "bands.h"
 
@@ -8,5 +7,3 @@
  * what small ones do, a page fault each. CANCELLED where the watch says stop. */
 MUST_CHECK enum status pages_take(uint8_t *at, uint64_t bytes, unsigned threads, struct watch *watch,
                                   struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* What memory there is left for this process: of the machine, and of the control groups that it is in. Where that ends
  * the kernel ends a process, so what is large is refused before. */
-#ifndef DAEMON_ROOM_H
-#define DAEMON_ROOM_H
+#pragma once
 
 #include "../proto/status.h"
 
@@ -17,5 +16,3 @@ struct room room_read(const char *proc, const char *groups);
 MUST_CHECK enum status room_check(const struct room *room, uint64_t bytes, struct error *error);
 /* Of this machine, now. */
 MUST_CHECK enum status room_for(uint64_t bytes, struct error *error);
-
-#endif

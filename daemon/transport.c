@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 static void close_plainly(int fd, void *payer) {
-  (void)payer;
   close(fd);
 }
 

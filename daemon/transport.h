@@ -1,6 +1,5 @@
 /* Control messages and descriptors over a SEQPACKET socket: one message, one record. */
-#ifndef DAEMON_TRANSPORT_H
-#define DAEMON_TRANSPORT_H
+#pragma once
 
 #include "../proto/limits.h"
 #include "../proto/status.h"
@@ -31,5 +30,3 @@ void transport_close_by(void (*close_fd)(int fd, void *payer));
 int packet_take_fd(struct packet *packet, size_t index);
 /* Closes what has not been taken. */
 void packet_close(struct packet *packet);
-
-#endif

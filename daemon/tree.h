@@ -1,6 +1,5 @@
 /* The identity of content, as a tree, so that all cores and all lanes of a core can compute it. */
-#ifndef TREE_H
-#define TREE_H
+#pragma once
 
 #include "../proto/gemm.h"
 #include "tree_lanes.h"
@@ -30,5 +29,3 @@ void tree_numbers(enum gemm_type type, bool ternary, uint8_t hash[TREE_HASH_BYTE
  * was stored under it is still found by it. */
 void tree_sequential(const struct gemm_weight *weight, const void *canonical, uint64_t bytes,
                      uint8_t hash[TREE_HASH_BYTES]);
-
-#endif

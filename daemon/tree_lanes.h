@@ -1,6 +1,5 @@
 /* BLAKE2b-256 by vector instructions: one leaf of a tree a lane. */
-#ifndef TREE_LANES_H
-#define TREE_LANES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ struct tree_kind {
 unsigned tree_lanes(void);
 /* The leaves of tree_lanes() whole pieces behind each other, from number `first` on, 32 bytes each. */
 void tree_lanes_hash(const struct tree_kind *kind, const uint8_t *pieces, uint64_t first, uint8_t (*leaves)[32]);
-
-#endif

@@ -5,8 +5,7 @@
  *
  * Ownership: what `create`, `import`, `register` and `attach` return belongs to the backend and is given back by
  * their counterparts; nothing may be given back while a product that uses it has not been reported by `poll`. */
-#ifndef KERNELS_BACKEND_H
-#define KERNELS_BACKEND_H
+#pragma once
 
 #include "../proto/gemm.h"
 #include "../proto/status.h"
@@ -389,5 +388,3 @@ MUST_CHECK enum status backend_takes(const struct backend_ops *ops, enum gemm_fo
  * *error where none fits. */
 const struct backend_ops *backend_choose(const char *name, const struct backend_config *config, char *reason,
                                          size_t reason_bytes, struct error *error);
-
-#endif

@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 #ifndef KERNELS_HASH
 #error "the Makefile defines KERNELS_HASH"

@@ -1,7 +1,6 @@
 /* Numbers that kernels are tried with, by whoever races them (race.h): the same at each place on every machine. Pure.
  */
-#ifndef KERNELS_OPERANDS_H
-#define KERNELS_OPERANDS_H
+#pragma once
 
 #include "../proto/gemm.h"
 
@@ -17,5 +16,3 @@ float operands_value(int kind, uint64_t place);
 void operands_put(void *data, int64_t i, enum gemm_type type, float value);
 /* Elements of F32, F16, BF16 or S32, many at a time: a call for each would take most of a comparison. */
 void operands_widen(const void *data, int64_t first, int count, enum gemm_type type, double *out);
-
-#endif

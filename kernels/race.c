@@ -28,7 +28,7 @@ enum {
 #define WIN_ERRORS 3
 /* Slower than the fastest by this factor after a heat: out, however many are left. */
 #define HOPELESS 1.25
-/* The same after one sample, where nobody leaves otherwise. */
+/* The same after one sample, or as many as were asked for, where nobody leaves otherwise. */
 #define FAR_BEHIND 8
 
 void race_start(struct race *race, const struct variant *first, bool all) {
@@ -220,7 +220,8 @@ static int first_of(const struct race *race, enum race_state state) {
 }
 
 static bool far_behind(const struct race *race, const struct race_candidate *candidate) {
-  return race->all && candidate->count > 0 && candidate->samples[0] / FAR_BEHIND > race->fastest;
+  return race->all && candidate->count > 0 && candidate->count >= race->iterations &&
+         candidate->samples[0] / FAR_BEHIND > race->fastest;
 }
 
 /* Whoever runs and has fewest samples; -1 where all have what this heat wants. */

@@ -4,8 +4,7 @@
  * final, in the order A B B A, so that a drift of the clock meets both. What disturbs a sample makes it longer: so a
  * quarter of them undisturbed keeps a candidate in the heats. Finals go by medians, and the quartiles may not speak
  * against them. Pure: says what to measure next and is told the result. */
-#ifndef KERNELS_RACE_H
-#define KERNELS_RACE_H
+#pragma once
 
 #include "variant.h"
 
@@ -84,5 +83,3 @@ int race_ahead(const struct race *race, int *who, int most);
 uint64_t race_median(const struct race_candidate *candidate);
 /* Half the distance between the quartiles, relative to the median. */
 double race_spread(const struct race_candidate *candidate);
-
-#endif

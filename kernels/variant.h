@@ -1,7 +1,6 @@
 /* One way to compute a product: a family of kernels and the values of its parameters. Variants are compared, kept in
  * files and sent to others as numbers and names, never as code. Pure. */
-#ifndef KERNELS_VARIANT_H
-#define KERNELS_VARIANT_H
+#pragma once
 
 #include "../proto/gemm.h"
 #include "../proto/status.h"
@@ -76,5 +75,3 @@ const char *variant_text(const struct variant *variant, char out[VARIANT_TEXT_BY
  * value and its range. */
 MUST_CHECK enum status variant_parse(const struct variant_family *const *families, const char *text,
                                      struct variant *out, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Time that passes on while the wall clock is set. */
-#ifndef PROTO_CLOCK_H
-#define PROTO_CLOCK_H
+#pragma once
 
 #include <stdint.h>
 #include <time.h>
@@ -11,5 +10,3 @@ static inline uint64_t clock_ns(void) {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
-
-#endif

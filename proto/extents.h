@@ -1,7 +1,6 @@
 /* Which ranges of a memory are taken, a slab or an arena; the books lie outside of it. First fit, because weights and
  * tensors come in few sizes, and a range that is given back is usually asked for again by one of the same shape. */
-#ifndef PROTO_EXTENTS_H
-#define PROTO_EXTENTS_H
+#pragma once
 
 #include "status.h"
 
@@ -33,5 +32,3 @@ MUST_CHECK enum status extents_take_at(struct extents *extents, uint64_t offset,
 bool extents_give(struct extents *extents, uint64_t offset);
 /* Bytes of the largest gap, from `from` on. */
 uint64_t extents_largest(const struct extents *extents, uint64_t from);
-
-#endif

@@ -140,6 +140,11 @@ bool gemm_takes_scale(enum gemm_format format, enum gemm_scale scale) {
   return (uint32_t)scale < GEMM_SCALES && (gemm_format_facts(format)->scales & BIT(scale)) != 0;
 }
 
+const char *gemm_method_name(enum gemm_method method) {
+  static const char *const words[] = {"default", "absmax", "least-squares", "ternary"};
+  return (size_t)method < sizeof words / sizeof *words ? words[method] : "unknown";
+}
+
 bool gemm_takes_method(enum gemm_format format, enum gemm_method method) {
   return method == GEMM_METHOD_DEFAULT ||
          ((uint32_t)method < 32 && (gemm_format_facts(format)->methods & BIT(method)) != 0);

@@ -2,8 +2,7 @@
  * multiplies dimensions, always with checked arithmetic.
  *
  * x is [M, K], W is [N, K] (row n of W makes column n of y), y is [M, N]; all row-major. */
-#ifndef PROTO_GEMM_H
-#define PROTO_GEMM_H
+#pragma once
 
 #include "status.h"
 
@@ -152,6 +151,7 @@ uint32_t gemm_type_bytes(enum gemm_type type);
 const char *gemm_type_name(enum gemm_type type);       /* "f32"; "unknown" */
 const char *gemm_format_name(enum gemm_format format); /* "int8"; "unknown" */
 const char *gemm_scale_name(enum gemm_scale scale);    /* "row"; "unknown" */
+const char *gemm_method_name(enum gemm_method method); /* "absmax"; "unknown" */
 /* The reverse; *_NONE with false where the name is unknown. */
 bool gemm_type_parse(const char *name, enum gemm_type *out);
 bool gemm_format_parse(const char *name, enum gemm_format *out);
@@ -266,5 +266,3 @@ bool gemm_takes_y(enum gemm_format format, enum gemm_type x_type, enum gemm_type
 
 /* error_compose for the errors of gemm_product_check: types by their names, and what an offset collides with. */
 void gemm_error_compose(struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* Every cap on what a peer may ask for. A side that allocates or loops checks against these. */
-#ifndef PROTO_LIMITS_H
-#define PROTO_LIMITS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@
 #define LIMIT_FILE_HEADER_BYTES ((uint64_t)100 << 20) /* safetensors' own limit */
 #define LIMIT_FILE_TENSORS 65536u
 #define LIMIT_FILE_VALUES ((size_t)1 << 21) /* in the header: 32 for each tensor; each takes memory */
-
-#endif

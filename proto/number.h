@@ -1,7 +1,6 @@
 /* Conversions between f32 and the short floating types, and the row quantizers' element rules. Exact, the same on
  * every backend; nearest even everywhere. Values are passed as their bit patterns. */
-#ifndef PROTO_NUMBER_H
-#define PROTO_NUMBER_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ float number_scale_e4m3(float absmax);
 int8_t number_quantize_int8(float value, float scale);
 /* One element: value / scale as saturating e4m3; 0 where scale is 0 or NaN. */
 uint8_t number_quantize_e4m3(float value, float scale);
-
-#endif

@@ -1,6 +1,5 @@
 /* Where the tensors of products lie: rows, strides and offsets in bytes, checked. Pure. */
-#ifndef PROTO_PLACE_H
-#define PROTO_PLACE_H
+#pragma once
 
 #include "status.h"
 
@@ -20,5 +19,3 @@ MUST_CHECK enum status place_check(uint64_t offset, uint64_t bytes, uint64_t beg
                                    struct error *error);
 /* Two places, where neither is empty. */
 bool place_overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes);
-
-#endif

@@ -3,8 +3,7 @@
  * own inverse (ConvRot, arXiv 2512.03673). One stage a power, from neighbours outwards, every sum in this order in f32,
  * so that codes made of it are the same on all backends. What is beyond f32 is not finite, as is a group with an
  * element that is not. */
-#ifndef PROTO_ROTATE_H
-#define PROTO_ROTATE_H
+#pragma once
 
 #include <stdint.h>
 
@@ -32,5 +31,3 @@ static inline void rotate_groups(float *values, int64_t count, uint32_t stages) 
     values[i] *= by;
   }
 }
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Functions return `enum status` and take a `struct error *` last. On success the error is left as it
  * was; on failure it is filled completely. Nobody owns anything: an error is a plain value. */
-#ifndef PROTO_STATUS_H
-#define PROTO_STATUS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ enum status error_field(struct error *error, enum status status, enum field fiel
 
 /* Composes the sentence of error->status, field, value, low and high into error->text. */
 void error_compose(struct error *error);
-
-#endif

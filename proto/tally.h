@@ -1,6 +1,5 @@
 /* Histograms whose bounds are powers of two: counted in one place, sent, added up and written out in others. */
-#ifndef PROTO_TALLY_H
-#define PROTO_TALLY_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ uint32_t tally_bucket(uint64_t value, uint64_t unit);
 /* The units: 2 us, so that the bounds are 2 us to 8.4 s; and one row, to 4194304. */
 #define TALLY_NS 2000u
 #define TALLY_ROWS 1u
-
-#endif

@@ -1,6 +1,5 @@
 /* Products of two tensors, neither of which is a stored weight: how they lie, and what becomes of y. Pure. */
-#ifndef PROTO_TENSORS_H
-#define PROTO_TENSORS_H
+#pragma once
 
 #include "gemm.h"
 
@@ -21,5 +20,3 @@ struct tensors_form {
 MUST_CHECK enum status tensors_check(const struct gemm_product *product, struct tensors_form *form, uint64_t w_offset,
                                      uint64_t *w_stride, uint64_t tensors_begin, uint64_t arena_bytes,
                                      struct gemm_extent *out, struct error *error);
-
-#endif

@@ -25,8 +25,8 @@ TEST_LIBS := -lcmocka $(LIBS)
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c kernels/cuda/families/sm90/int4/*.c) \
   $(filter %/config.c %/sweep.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
-  $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c experts/route.c launch/launches.c tensors/config.c \
-  tensors/cut.c weight/layout.c))
+  $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c experts/route.c families/listing.c launch/launches.c \
+  tensors/config.c tensors/cut.c weight/layout.c))
 
 SUPPORT := $(call object,$(call below,tests/support,c))
 $(BUILD)/tests.a: $(SUPPORT) $(if $(NVCC),,$(PURE))
@@ -168,7 +168,7 @@ ARM64_TESTS := $(addprefix $(ARM64)/tests/,$(addprefix unit/kernels/cpu/test_,mi
 $(ARM64)/obj/%.c.o: %.c Makefile
 	@mkdir -p $(@D)
 	$(call say,CC)
-	$(Q)$(ARM64_CC) $(ARM64_CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3) -MMD -MP -c -o $@ $<
+	$(Q)$(ARM64_CC) $(ARM64_CFLAGS) $(if $(findstring kernels/cpu/,$<),-O3 $(NO_TRAPS)) -MMD -MP -c -o $@ $<
 
 $(ARM64_TESTS): $(ARM64)/tests/%: $(ARM64)/obj/tests/%.c.o $(ARM64_OBJECTS)
 	@mkdir -p $(@D)

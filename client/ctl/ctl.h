@@ -1,6 +1,5 @@
 /* gemmctl's commands: each is a row beside the function that runs it, in its cmd_*.c. */
-#ifndef CTL_CTL_H
-#define CTL_CTL_H
+#pragma once
 
 #include "../tool/command.h"
 
@@ -33,5 +32,3 @@ json_t *ctl_weight_json(const gemmd_weight_info *info);
   "  references counts the names of this content, owner is a user id, hash is hexadecimal,\n"                          \
   "  borrows counts the processes that map it to compute with it themselves,\n"                                        \
   "  experts is how many matrices n x k it has, 0: it is one"
-
-#endif

@@ -158,8 +158,6 @@ static enum MHD_Result answer_metrics(struct MHD_Connection *connection, const s
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *url, const char *method,
                                   const char *version, const char *upload, size_t *upload_bytes, void **state) {
   static int seen;
-  (void)version;
-  (void)upload;
   if (*state == NULL) { /* the head alone; a body would follow */
     *state = &seen;
     return MHD_YES;

@@ -1,6 +1,5 @@
 /* The daemon's numbers and the tuner's, which are read shape by shape, in Prometheus' text format. */
-#ifndef CTL_METRICS_TEXT_H
-#define CTL_METRICS_TEXT_H
+#pragma once
 
 #include "../gemmclient.h"
 
@@ -8,5 +7,3 @@
 
 /* A GEMMD_ status; what was written by then stays written. */
 int metrics_text_write(gemmd_session *session, FILE *out);
-
-#endif

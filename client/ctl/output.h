@@ -1,6 +1,5 @@
 /* A file that a command writes: it takes the place of an older one when it is whole. */
-#ifndef CTL_OUTPUT_H
-#define CTL_OUTPUT_H
+#pragma once
 
 #include <signal.h>
 #include <stdbool.h>
@@ -20,5 +19,3 @@ bool output_open(struct output *output, const char *path);
 /* Closes, and puts the file in its place where it is `whole`; else it is gone, and an older one stays. False with errno
  * where that failed, or a write before; then it is gone, too. */
 bool output_close(struct output *output, bool whole);
-
-#endif

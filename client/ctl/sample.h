@@ -1,6 +1,5 @@
 /* gemmd's numbers at one moment, and what two moments say of the time between. Pure but for sample_read. */
-#ifndef CTL_SAMPLE_H
-#define CTL_SAMPLE_H
+#pragma once
 
 #include "../gemmclient.h"
 
@@ -34,5 +33,3 @@ void sample_parse(const char *text, struct sample *out);
 double sample_quantile(const struct sample_waits *before, const struct sample_waits *now, double part);
 /* That of the same device and format; NULL. */
 const struct sample_waits *sample_find(const struct sample *sample, const struct sample_waits *like);
-
-#endif

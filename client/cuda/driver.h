@@ -1,7 +1,6 @@
 /* What this library needs of the CUDA driver's interface, with the driver's own layouts and numbers; private. The
  * driver is opened when it is first needed, so that nothing of CUDA is needed to build or to link. */
-#ifndef CLIENT_CUDA_DRIVER_H
-#define CLIENT_CUDA_DRIVER_H
+#pragma once
 
 #include <stddef.h>
 
@@ -65,5 +64,3 @@ struct driver {
 
 /* The same table at every call, from any thread. NULL where there is no driver; *why says so, and lasts. */
 const struct driver *driver_table(const char **why);
-
-#endif

@@ -1,6 +1,5 @@
 /* The sentence that gemmd_cuda_error gives; private. */
-#ifndef CLIENT_CUDA_FAILURE_H
-#define CLIENT_CUDA_FAILURE_H
+#pragma once
 
 #include "driver.h"
 
@@ -8,5 +7,3 @@
 int failure_set(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* GEMMD_OK, or NOMEM or SYSTEM with "<doing>: <the driver's own words>". */
 int failure_check(const struct driver *driver, driver_result result, const char *doing);
-
-#endif

@@ -1,8 +1,5 @@
-#ifndef CLIENT_DIRECT_PLAN_H
-#define CLIENT_DIRECT_PLAN_H
+#pragma once
 
 #include "state.h"
 
 void plan_release(struct gemmd_direct_plan *plan);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef CLIENT_DIRECT_PRODUCT_H
-#define CLIENT_DIRECT_PRODUCT_H
+#pragma once
 
 #include "state.h"
 
@@ -8,5 +7,3 @@
 MUST_CHECK enum status product_job(const struct gemmd_direct *direct, const gemmd_direct_product *product,
                                    const gemmd_direct_experts *experts, const struct gemm_weight *whole,
                                    struct backend_experts *chosen, struct backend_job *out, struct error *error);
-
-#endif

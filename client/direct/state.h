@@ -1,7 +1,6 @@
 /* What the files of the library share; private. Its functions return enum status and fill *error; public ones
  * return the negative, and leave the sentence for gemmd_direct_error. */
-#ifndef CLIENT_DIRECT_STATE_H
-#define CLIENT_DIRECT_STATE_H
+#pragma once
 
 #include "../../kernels/backend.h"
 #include "../../proto/limits.h"
@@ -76,5 +75,3 @@ struct gemmd_direct_weight {
 /* Around calls of the backend other than enqueue: one at a time, and the calling thread is left as it was. */
 void *direct_enter(struct gemmd_direct *direct);
 void direct_leave(struct gemmd_direct *direct, void *saved);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef CLIENT_DIRECT_TRIAL_H
-#define CLIENT_DIRECT_TRIAL_H
+#pragma once
 
 #include "state.h"
 
@@ -23,5 +22,3 @@ MUST_CHECK enum status trial_open(struct trial *trial, struct gemmd_direct_weigh
 MUST_CHECK enum status trial_compare(struct trial *trial, const struct variant_problem *problem,
                                      const struct variant *variant, bool *right, struct error *error);
 void trial_close(struct trial *trial);
-
-#endif

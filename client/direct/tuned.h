@@ -1,5 +1,4 @@
-#ifndef CLIENT_DIRECT_TUNED_H
-#define CLIENT_DIRECT_TUNED_H
+#pragma once
 
 #include "state.h"
 
@@ -18,5 +17,3 @@ MUST_CHECK enum status tuned_set(struct gemmd_direct *direct, const struct varia
 bool tuned_current(struct gemmd_direct *direct, const struct variant_problem *problem, struct variant *out);
 /* A product was given to the device. */
 void tuned_computes(const struct gemmd_direct_weight *weight);
-
-#endif

@@ -1,9 +1,6 @@
-#ifndef CLIENT_DIRECT_WEIGHT_H
-#define CLIENT_DIRECT_WEIGHT_H
+#pragma once
 
 #include "state.h"
 
 /* Gives it back without asking whether anything uses it. */
 void weight_release(struct gemmd_direct_weight *weight);
-
-#endif

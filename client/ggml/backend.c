@@ -10,7 +10,6 @@
 /* ---- a backend: where graphs are computed */
 
 static const char *backend_name(ggml_backend_t backend) {
-  (void)backend;
   return "GEMMD";
 }
 
@@ -19,7 +18,6 @@ static void backend_free(ggml_backend_t backend) {
 }
 
 static enum ggml_status backend_compute(ggml_backend_t backend, struct ggml_cgraph *graph) {
-  (void)backend;
   struct device *device = device_get();
   enum ggml_status result = GGML_STATUS_SUCCESS;
   pthread_mutex_lock(&device->lock);
@@ -45,24 +43,20 @@ static ggml_guid_t backend_guid(void) {
 /* ---- the device */
 
 static const char *dev_name(ggml_backend_dev_t dev) {
-  (void)dev;
   return "GEMMD";
 }
 
 static const char *dev_description(ggml_backend_dev_t dev) {
-  (void)dev;
   return device_get()->description;
 }
 
 static void dev_memory(ggml_backend_dev_t dev, size_t *free_bytes, size_t *total) {
-  (void)dev;
   *total = device_get()->memory_total;
   *free_bytes = device_get()->memory_total - device_get()->memory_used;
 }
 
 /* An accelerator beside the CPU: it computes some operations and leaves the rest. */
 static enum ggml_backend_dev_type dev_type(ggml_backend_dev_t dev) {
-  (void)dev;
   return GGML_BACKEND_DEVICE_TYPE_ACCEL;
 }
 
@@ -75,7 +69,6 @@ static void dev_props(ggml_backend_dev_t dev, struct ggml_backend_dev_props *pro
 }
 
 static ggml_backend_t dev_backend(ggml_backend_dev_t dev, const char *params) {
-  (void)params;
   report_begin();
   ggml_backend_t backend = calloc(1, sizeof *backend);
   if (backend != NULL)
@@ -95,7 +88,6 @@ static ggml_backend_buffer_type_t dev_buffer_type(ggml_backend_dev_t dev) {
 
 static ggml_backend_buffer_t dev_buffer_from_pointer(ggml_backend_dev_t dev, void *pointer, size_t bytes,
                                                      size_t most_tensor) {
-  (void)most_tensor;
   (void)dev_buffer_type(dev);
   return buffer_from_pointer(pointer, bytes);
 }
@@ -121,7 +113,6 @@ static void note(const struct ggml_tensor *op, bool taken) {
 }
 
 static bool dev_supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op) {
-  (void)dev;
   switch (op->op) {
   case GGML_OP_NONE:
   case GGML_OP_RESHAPE:
@@ -138,19 +129,16 @@ static bool dev_supports_op(ggml_backend_dev_t dev, const struct ggml_tensor *op
 }
 
 static bool dev_supports_buffer_type(ggml_backend_dev_t dev, ggml_backend_buffer_type_t type) {
-  (void)dev;
   return type == buffer_type() || ggml_backend_buft_is_host(type);
 }
 
 /* ---- the registry */
 
 static const char *reg_name(ggml_backend_reg_t reg) {
-  (void)reg;
   return "GEMMD";
 }
 
 static size_t reg_device_count(ggml_backend_reg_t reg) {
-  (void)reg;
   return device_get()->session != NULL;
 }
 
@@ -170,21 +158,18 @@ static ggml_backend_dev_t reg_device(ggml_backend_reg_t reg, size_t index) {
               .supports_buft = dev_supports_buffer_type,
           },
   };
-  (void)index;
   dev.reg = reg;
   return &dev;
 }
 
 /* Before the first product: the threads are those of the engine's first graph. */
 static void set_threads(ggml_backend_t backend, int threads) {
-  (void)backend;
   pthread_mutex_lock(&device_get()->lock);
   device_get()->threads = threads;
   pthread_mutex_unlock(&device_get()->lock);
 }
 
 static void *reg_function(ggml_backend_reg_t reg, const char *name) {
-  (void)reg;
   union {
     ggml_backend_set_n_threads_t function;
     void *address;

@@ -66,7 +66,6 @@ static void buffer_set(ggml_backend_buffer_t buffer, struct ggml_tensor *tensor,
 
 static void buffer_get(ggml_backend_buffer_t buffer, const struct ggml_tensor *tensor, void *data, size_t offset,
                        size_t bytes) {
-  (void)buffer;
   memcpy(data, (const uint8_t *)tensor->data + offset, bytes);
 }
 
@@ -119,23 +118,19 @@ bool buffer_is_ours(ggml_backend_buffer_t buffer) {
 /* ---- the type */
 
 static const char *type_name(ggml_backend_buffer_type_t type) {
-  (void)type;
   return "GEMMD";
 }
 
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t bytes) {
-  (void)type;
   size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   return buffer_make(aligned_alloc(ALIGNMENT, rounded > 0 ? rounded : ALIGNMENT), true, bytes);
 }
 
 static size_t type_alignment(ggml_backend_buffer_type_t type) {
-  (void)type;
   return ALIGNMENT;
 }
 
 static bool type_is_host(ggml_backend_buffer_type_t type) {
-  (void)type;
   return true;
 }
 

@@ -10,7 +10,6 @@
 enum { ROWS_MOST = 512, ALIGNMENT = 64, ALIGNED = 16 };
 
 static void parallel(void *context, int parts, void (*part)(void *task, int part, int parts), void *task) {
-  (void)context;
 #pragma omp parallel num_threads(parts)
   part(task, omp_get_thread_num(), parts);
 }

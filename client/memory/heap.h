@@ -1,7 +1,6 @@
 /* The arena's allocator: offsets behind what the two sides have in common there, in multiples of HEAP_ALIGN; private.
  */
-#ifndef CLIENT_MEMORY_HEAP_H
-#define CLIENT_MEMORY_HEAP_H
+#pragma once
 
 #include "../../proto/extents.h"
 
@@ -21,5 +20,3 @@ bool heap_alloc(struct heap *heap, uint64_t bytes, uint64_t *offset);
 bool heap_free(struct heap *heap, uint64_t offset);
 /* Bytes of the largest gap. */
 uint64_t heap_largest(const struct heap *heap);
-
-#endif

@@ -1,6 +1,5 @@
 /* Memory of the caller's own that the daemon maps, and events: those of a session. Private. */
-#ifndef CLIENT_MEMORY_TENSOR_H
-#define CLIENT_MEMORY_TENSOR_H
+#pragma once
 
 #include "../session/exchange.h"
 
@@ -40,5 +39,3 @@ void tensors_rename_handles(struct gemmd_session *session);
 /* In the arena, or in memory of the caller's own, whose handle and size are filled in. INVALID naming `what`. */
 MUST_CHECK enum status tensor_offset(struct gemmd_session *session, const void *pointer, const char *what,
                                      uint64_t *offset, uint32_t *handle, uint64_t *bytes);
-
-#endif

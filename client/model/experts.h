@@ -1,6 +1,5 @@
 /* Weights of a model that are experts of one layer become one weight, private. */
-#ifndef CLIENT_MODEL_EXPERTS_H
-#define CLIENT_MODEL_EXPERTS_H
+#pragma once
 
 #include "item.h"
 
@@ -9,5 +8,3 @@
 MUST_CHECK enum status model_experts_join(struct model_plan *plan, struct error *error);
 /* The tensor's name with `{}` in the place of that number; false: there is none, or no room. */
 bool model_experts_pattern(const char *name, char pattern[LIMIT_NAME_BYTES]);
-
-#endif

@@ -1,6 +1,5 @@
 /* The files of a model, private. Functions leave the sentence in *error. */
-#ifndef CLIENT_MODEL_FILES_H
-#define CLIENT_MODEL_FILES_H
+#pragma once
 
 #include "../../proto/weights/import/import.h"
 
@@ -28,5 +27,3 @@ MUST_CHECK enum status model_files_open(struct gemmd_session *session, const cha
 void model_files_close(struct model_files *files);
 /* BAD_FILE where one of them is not what it was when it was opened. */
 MUST_CHECK enum status model_files_unchanged(const struct model_files *files, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* model.safetensors.index.json, private. Pure. */
-#ifndef CLIENT_MODEL_INDEX_H
-#define CLIENT_MODEL_INDEX_H
+#pragma once
 
 #include "../../proto/status.h"
 
@@ -19,5 +18,3 @@ struct model_index {
 /* BAD_FILE for text that is no index, or names what is no file of its own folder. Free it, whatever is returned. */
 MUST_CHECK enum status model_index_parse(const char *text, size_t bytes, struct model_index *out, struct error *error);
 void model_index_free(struct model_index *index);
-
-#endif

@@ -1,6 +1,5 @@
 /* The weights that are to be made of a model, private. */
-#ifndef CLIENT_MODEL_ITEM_H
-#define CLIENT_MODEL_ITEM_H
+#pragma once
 
 #include "files.h"
 
@@ -23,5 +22,3 @@ struct model_plan {
   size_t count, capacity;
   uint64_t bytes;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* What is to become of a model, private. */
-#ifndef CLIENT_MODEL_PLAN_H
-#define CLIENT_MODEL_PLAN_H
+#pragma once
 
 #include "../gemmclient.h"
 #include "item.h"
@@ -16,5 +15,3 @@ bool model_may_begin(const struct model_item *item, uint64_t bytes_under_way);
 MUST_CHECK enum status model_plan_make(const struct model_files *files, const gemmd_model *wanted,
                                        struct model_plan *plan, struct error *error);
 void model_plan_free(struct model_plan *plan);
-
-#endif

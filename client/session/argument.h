@@ -1,6 +1,5 @@
 /* What callers hand in; private. */
-#ifndef CLIENT_SESSION_ARGUMENT_H
-#define CLIENT_SESSION_ARGUMENT_H
+#pragma once
 
 #include "session.h"
 
@@ -9,5 +8,3 @@ MUST_CHECK enum status text_copy(struct gemmd_session *session, char *to, size_t
                                  const char *what);
 /* Opens a file for reading, a path from `folder` (AT_FDCWD). NOT_FOUND, PERMISSION, SYSTEM with the path. */
 MUST_CHECK enum status path_open(struct gemmd_session *session, int folder, const char *path, int *fd);
-
-#endif

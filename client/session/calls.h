@@ -1,6 +1,5 @@
 /* Several calls under way; private. */
-#ifndef CLIENT_SESSION_CALLS_H
-#define CLIENT_SESSION_CALLS_H
+#pragma once
 
 #include "exchange.h"
 
@@ -17,5 +16,3 @@ enum { CALLS_WIDTH = 8 };
 /* Makes calls until there are none. What each comes to is said to `done`; the result is not OK where the session has
  * ended meanwhile: calls under way have no answer then, and none is made again. */
 MUST_CHECK enum status calls_make(struct gemmd_session *session, const struct calls *calls);
-
-#endif

@@ -1,6 +1,5 @@
 /* Time and poll with deadlines; private. Nanoseconds of CLOCK_MONOTONIC. */
-#ifndef CLIENT_SESSION_CLOCK_H
-#define CLIENT_SESSION_CLOCK_H
+#pragma once
 
 #include <poll.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ int64_t clock_now(void);
 int64_t clock_deadline(int64_t ns);
 /* poll() until the deadline, signals notwithstanding. Returns what poll returns: 0 at the deadline, -1 with errno. */
 int clock_poll(struct pollfd *fds, nfds_t count, int64_t deadline);
-
-#endif

@@ -1,6 +1,5 @@
 /* Commands that outlive a daemon; private. */
-#ifndef CLIENT_SESSION_CONTROL_H
-#define CLIENT_SESSION_CONTROL_H
+#pragma once
 
 #include "exchange.h"
 
@@ -11,5 +10,3 @@ MUST_CHECK enum status control_call(struct gemmd_session *session, const struct 
  * daemon. Where a device has failed it looks whether its daemon is still there: one that ended then has left the rings
  * as they were, and only the socket knows. */
 MUST_CHECK enum status control_alive(struct gemmd_session *session);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef CLIENT_SESSION_EMBEDDED_H
-#define CLIENT_SESSION_EMBEDDED_H
+#pragma once
 
 #include "../../proto/status.h"
 
@@ -11,5 +10,3 @@ MUST_CHECK enum status embedded_start(const char *config, int *socket, pid_t *da
 /* Waits for its end, which closing the socket brings about; kills it after a while. Returns its wait status; -1 where
  * somebody else has reaped it. */
 int embedded_reap(pid_t daemon);
-
-#endif

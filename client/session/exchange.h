@@ -1,6 +1,5 @@
 /* Commands and their answers, with the daemon that is there: what is lost with it is for control.h. Private. */
-#ifndef CLIENT_SESSION_EXCHANGE_H
-#define CLIENT_SESSION_EXCHANGE_H
+#pragma once
 
 #include "transport.h"
 
@@ -42,5 +41,3 @@ MUST_CHECK enum status exchange_reply(struct gemmd_session *session, const struc
                                       const struct message_head *head, struct message_body body, struct packet *packet);
 /* The answer to a call that was given up: what was opened goes back. False where nobody has asked for it. */
 bool exchange_late(struct gemmd_session *session, const struct message_head *head, struct message_body body);
-
-#endif

@@ -1,6 +1,5 @@
 /* The way to a daemon, the first one or the next; private. */
-#ifndef CLIENT_SESSION_LINK_H
-#define CLIENT_SESSION_LINK_H
+#pragma once
 
 #include "session.h"
 
@@ -10,5 +9,3 @@ MUST_CHECK enum status link_connect(struct gemmd_session *session);
 MUST_CHECK enum status link_hello(struct gemmd_session *session, struct message_hello_reply *reply);
 /* Adds socket and wakeup to what gemmd_fd watches. */
 MUST_CHECK enum status link_watch(struct gemmd_session *session);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the files of the library share; private. Functions in here return enum status and leave the sentence in
  * session->error; public functions return the negative. */
-#ifndef CLIENT_SESSION_SESSION_H
-#define CLIENT_SESSION_SESSION_H
+#pragma once
 
 #include "../../proto/limits.h"
 #include "../../proto/shm/ring.h"
@@ -86,5 +85,3 @@ enum status session_end(struct gemmd_session *session, enum status status, const
     __attribute__((format(printf, 3, 4)));
 /* The error of every call after the end: DISCONNECTED. */
 enum status session_gone(struct gemmd_session *session);
-
-#endif

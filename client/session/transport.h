@@ -1,6 +1,5 @@
 /* Records over the socket, and the descriptors beside them; private. */
-#ifndef CLIENT_SESSION_TRANSPORT_H
-#define CLIENT_SESSION_TRANSPORT_H
+#pragma once
 
 #include "session.h"
 
@@ -21,5 +20,3 @@ MUST_CHECK enum status packet_receive(struct gemmd_session *session, struct pack
  * said why, so that is no error here. */
 MUST_CHECK enum status packet_send(struct gemmd_session *session, size_t length, const int *fds, size_t fd_count,
                                    int64_t deadline);
-
-#endif

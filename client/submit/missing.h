@@ -1,6 +1,5 @@
 /* Weights that the next daemon has not, until they are loaded there; private. */
-#ifndef CLIENT_SUBMIT_MISSING_H
-#define CLIENT_SUBMIT_MISSING_H
+#pragma once
 
 #include "plan.h"
 
@@ -15,5 +14,3 @@ void missing_fail(struct gemmd_session *session);
  * sentence that names it, where it still is. The session is alive before, and may have ended after. */
 MUST_CHECK enum status missing_look(struct gemmd_weight *weight);
 MUST_CHECK enum status missing_look_plan(struct gemmd_plan *plan);
-
-#endif

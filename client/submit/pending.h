@@ -5,8 +5,7 @@
  *
  *   ticket  counter << 8 | slot        never 0, never reused
  *   tag     ticket << 4 | part         what travels through a ring */
-#ifndef CLIENT_SUBMIT_PENDING_H
-#define CLIENT_SUBMIT_PENDING_H
+#pragma once
 
 #include "../../proto/limits.h"
 #include "../../proto/shm/ring.h"
@@ -69,5 +68,3 @@ void request_submission(const struct request *request, uint32_t part, struct rin
 void pending_complete(struct pending *pending, struct request *request, uint32_t part,
                       const struct ring_completion *completion);
 void pending_fail(struct pending *pending, struct request *request, uint32_t part, const struct error *error);
-
-#endif

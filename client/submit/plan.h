@@ -1,6 +1,5 @@
 /* Plans of a session; private. */
-#ifndef CLIENT_SUBMIT_PLAN_H
-#define CLIENT_SUBMIT_PLAN_H
+#pragma once
 
 #include "../../proto/shm/plan.h"
 #include "../session/session.h"
@@ -18,5 +17,3 @@ struct gemmd_plan {
 void plan_forget(struct gemmd_plan *plan);
 /* The handles of all plans become those of the session with the next daemon. */
 void plans_rename_handles(struct gemmd_session *session);
-
-#endif

@@ -1,10 +1,7 @@
 /* Submissions that name plans; private. */
-#ifndef CLIENT_SUBMIT_PLAN_SUBMIT_H
-#define CLIENT_SUBMIT_PLAN_SUBMIT_H
+#pragma once
 
 #include "../gemmclient.h"
 
 /* gemmd_plan_submit, over experts where these are not NULL. */
 int submit_plan(gemmd_plan *plan, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket);
-
-#endif

@@ -1,6 +1,5 @@
 /* What callers say of a product, as it goes through a ring; private. */
-#ifndef CLIENT_SUBMIT_PRODUCT_H
-#define CLIENT_SUBMIT_PRODUCT_H
+#pragma once
 
 #include "../session/session.h"
 
@@ -16,5 +15,3 @@ MUST_CHECK enum status product_device(struct gemmd_session *session, const gemmd
 /* The entry for the ring, but for handle and tag. */
 void product_submission(const gemmd_product *from, const struct gemm_product *product, const struct gemm_extent *extent,
                         struct ring_submission *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The rings of a session's devices; private. */
-#ifndef CLIENT_SUBMIT_QUEUE_H
-#define CLIENT_SUBMIT_QUEUE_H
+#pragma once
 
 #include "../session/exchange.h"
 
@@ -27,5 +26,3 @@ bool queues_sleep(struct gemmd_session *session);
 void queues_awake(struct gemmd_session *session);
 /* Where an event loop polls gemmd_fd: makes sure that it becomes readable for what is in flight. */
 void queues_arm(struct gemmd_session *session);
-
-#endif

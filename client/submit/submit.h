@@ -1,6 +1,5 @@
 /* Entries into the rings of devices that hold a weight; private. */
-#ifndef CLIENT_SUBMIT_SUBMIT_H
-#define CLIENT_SUBMIT_SUBMIT_H
+#pragma once
 
 #include "../session/session.h"
 
@@ -19,5 +18,3 @@ MUST_CHECK enum status submit_ready(struct gemmd_session *session, struct gemmd_
 
 /* gemmd_submit, over experts where these are not NULL. */
 int submit_product(gemmd_weight *weight, const gemmd_product *product, const gemmd_experts *experts, uint64_t *ticket);
-
-#endif

@@ -2,8 +2,7 @@
  * error sentences are made.
  *
  * Every program knows --socket PATH, --json and --help beside the options of its commands. */
-#ifndef TOOL_COMMAND_H
-#define TOOL_COMMAND_H
+#pragma once
 
 #include "../gemmclient.h"
 #include "words.h"
@@ -102,5 +101,3 @@ enum tool_exit tool_refused(const struct tool_call *call, const gemmd_session *s
 
 /* Connects as the call asks. On failure says why, leaves *session NULL and returns the exit code. */
 enum tool_exit tool_connect(const struct tool_call *call, const gemmd_options *options, gemmd_session **session);
-
-#endif

@@ -1,6 +1,5 @@
 /* Aligned text for people, JSON for programs. */
-#ifndef TOOL_PRINT_H
-#define TOOL_PRINT_H
+#pragma once
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -36,5 +35,3 @@ json_t *print_json_text(const char *text);
 
 /* What stands behind a noun of which there are so many: "" or "s". */
 const char *print_plural(size_t count);
-
-#endif

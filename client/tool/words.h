@@ -1,6 +1,5 @@
 /* The words that command lines and reports use for the library's numbers. */
-#ifndef TOOL_WORDS_H
-#define TOOL_WORDS_H
+#pragma once
 
 #include "../gemmclient.h"
 
@@ -28,5 +27,3 @@ void word_list(const struct word *words, char *out, size_t bytes);
 
 /* Bytes of one element; 0 for a number that is no type. */
 size_t type_bytes(enum gemmd_type type);
-
-#endif

@@ -5,7 +5,6 @@
 
 TRITONSERVER_Error *TRITONBACKEND_Initialize(TRITONBACKEND_Backend *backend) {
   uint32_t major, minor;
-  (void)backend;
   failure error = TRITONBACKEND_ApiVersion(&major, &minor);
   if (error == NULL && (major != TRITONBACKEND_API_VERSION_MAJOR || minor < TRITONBACKEND_API_VERSION_MINOR))
     error = error_make(TRITONSERVER_ERROR_UNSUPPORTED, "the server's backend API is %u.%u, this needs %d.%d or later",

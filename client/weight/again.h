@@ -1,6 +1,5 @@
 /* An open weight at the next daemon, by its name; private. */
-#ifndef CLIENT_WEIGHT_AGAIN_H
-#define CLIENT_WEIGHT_AGAIN_H
+#pragma once
 
 #include "handle.h"
 
@@ -10,5 +9,3 @@ MUST_CHECK enum status weight_open_again(struct gemmd_weight *weight);
 /* Its next_handles become some that no daemon gives: plans and requests that name the weight by them find it again when
  * it is loaded. */
 MUST_CHECK enum status weight_stand_in(struct gemmd_weight *weight);
-
-#endif

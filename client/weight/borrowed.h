@@ -1,6 +1,5 @@
 /* What a session has borrowed: weights, and the descriptors of the memory in which they lie, one a slab. Private. */
-#ifndef CLIENT_WEIGHT_BORROWED_H
-#define CLIENT_WEIGHT_BORROWED_H
+#pragma once
 
 #include "../session/session.h"
 
@@ -33,5 +32,3 @@ void slabs_close_unused(struct gemmd_session *session);
 void borrowed_forget(struct gemmd_borrowed *borrowed);
 /* What an event of the daemon says. */
 void borrowed_withdraw(struct gemmd_session *session, const struct message_weight_withdrawn *event);
-
-#endif

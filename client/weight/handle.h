@@ -1,6 +1,5 @@
 /* Open weights of a session; private. */
-#ifndef CLIENT_WEIGHT_HANDLE_H
-#define CLIENT_WEIGHT_HANDLE_H
+#pragma once
 
 #include "../session/session.h"
 
@@ -25,5 +24,3 @@ void weight_forget(struct gemmd_weight *weight);
 uint32_t weight_next_handle(const struct gemmd_session *session, uint32_t device, uint32_t handle);
 /* The daemon knows a weight by a handle, its user by a name: puts that behind the sentence. */
 void weight_name_error(const struct gemmd_weight *weight, struct error *error);
-
-#endif

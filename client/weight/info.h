@@ -1,5 +1,4 @@
-#ifndef CLIENT_WEIGHT_INFO_H
-#define CLIENT_WEIGHT_INFO_H
+#pragma once
 
 #include "../session/session.h"
 
@@ -14,5 +13,3 @@
 
 /* As callers see it; private. */
 void info_convert(const struct message_weight_info *from, gemmd_weight_info *to);
-
-#endif

@@ -6,7 +6,6 @@
 #include "input.h"
 #include "tiles.h"
 
-#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -183,39 +182,26 @@ static enum status write_int2(const struct convert *convert, uint64_t row, const
   return STATUS_OK;
 }
 
-/* One group of 4 bits: its codes, scale and zero point. */
-static void write_group4(const struct convert *convert, uint64_t index, const float *values, uint64_t count,
-                         uint8_t *codes) {
-  const struct source *source = convert->source;
-  const struct gemm_weight *weight = &source->weight;
-  bool search = source->method == GEMM_METHOD_LEAST_SQUARES;
-  const struct quantize4 how = {
-      .bf16 = gemm_scale_type(weight) == GEMM_BF16, .zeros = source->layout.zeros_bytes > 0, .search = search};
-  uint8_t zero = 0;
-  if (source->layout.factors_bytes > 0)
-    (void)set_scale(convert, index, quantize_nvfp4(convert->factor, values, count, codes));
-  else if (gemm_format_facts(weight->format)->element == GEMM_E2M1)
-    (void)set_scale(convert, index, quantize_mxfp4(search, values, count, codes));
-  else
-    (void)set_scale(convert, index, quantize_int4(&how, values, count, codes, &zero));
-  if (how.zeros)
-    gemm_zero_put(weight->scale, convert->canonical + source->layout.zeros_offset, index, zero);
-}
-
 static enum status write_codes4(const struct convert *convert, uint64_t row, const struct scratch *scratch, uint8_t *to,
                                 struct error *error) {
   const struct source *source = convert->source;
-  uint64_t k = convert->k, columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(&source->weight);
+  const struct gemm_weight *weight = &source->weight;
+  uint64_t k = convert->k, columns = source->layout.scale_columns, group = (uint64_t)gemm_scale_group(weight);
+  bool f16 = gemm_scale_type(weight) == GEMM_F16, search = source->method == GEMM_METHOD_LEAST_SQUARES;
   if (source->layout.factors_bytes > 0)
     set_factor(convert, row, convert->factor);
-  bool f16 = gemm_scale_type(&source->weight) == GEMM_F16;
   for (uint64_t i = 0; f16 && i < k; i++)
     if (fabsf(scratch->values[i]) > QUANTIZE_INT2_MOST)
       return refuse_value(convert, row, i, scratch->values[i], "is beyond what an f16 scale can express", error);
-  for (uint64_t i = 0, begin = 0; begin < k; i++, begin += group)
-    write_group4(convert, row * columns + i, scratch->values + begin, k - begin < group ? k - begin : group,
-                 scratch->codes + begin);
-  quantize_pack4(scratch->codes, k, gemm_format_facts(source->weight.format)->padding, to, source->layout.row_bytes);
+  for (uint64_t i = row * columns, begin = 0; begin < k; i++, begin += group) {
+    uint8_t zero;
+    (void)set_scale(convert, i,
+                    quantize_group4(weight, search, convert->factor, scratch->values + begin,
+                                    k - begin < group ? k - begin : group, scratch->codes + begin, &zero));
+    if (source->layout.zeros_bytes > 0)
+      gemm_zero_put(weight->scale, convert->canonical + source->layout.zeros_offset, i, zero);
+  }
+  quantize_pack4(scratch->codes, k, gemm_format_facts(weight->format)->padding, to, source->layout.row_bytes);
   return STATUS_OK;
 }
 

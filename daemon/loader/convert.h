@@ -1,7 +1,6 @@
 /* From the tensors of files to the canonical form of a weight: what source.h resolved is read band by band, quantized
  * or copied, and written into a mapping. */
-#ifndef LOADER_CONVERT_H
-#define LOADER_CONVERT_H
+#pragma once
 
 #include "../bands.h"
 #include "file.h"
@@ -15,5 +14,3 @@ uint64_t convert_bytes(const struct source *source);
  * finite or beyond the format, and for bad scales. The result does not depend on the number of threads. */
 MUST_CHECK enum status convert_run(const struct files *files, const struct source *source, void *canonical,
                                    unsigned threads, struct watch *watch, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* The tensors of one expert: `{}` in a name is its number; without it, a tensor [E, N, K] has all of them. */
-#ifndef LOADER_EXPERT_H
-#define LOADER_EXPERT_H
+#pragma once
 
 #include "../../proto/weights/import/import.h"
 
@@ -14,5 +13,3 @@ struct expert_slice {
  * stacked tensors of other dimensions, or of codes that are not MXFP4; INVALID where the name is too long. */
 MUST_CHECK enum status expert_find(const struct import_model *model, const char *pattern, int64_t expert,
                                    struct expert_slice *slice, const struct import_entry **out, struct error *error);
-
-#endif

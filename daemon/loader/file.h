@@ -1,7 +1,6 @@
 /* A client's files of weights. Read with pread into private memory, never mapped: their owner may change or truncate
  * them at any moment, and then that load alone fails. */
-#ifndef LOADER_FILE_H
-#define LOADER_FILE_H
+#pragma once
 
 #include "../../proto/weights/import/import.h"
 
@@ -39,5 +38,3 @@ struct file_matrix {
 MUST_CHECK enum status files_open_matrix(struct files *files, int fd, const struct file_matrix *matrix,
                                          struct error *error);
 void files_close(struct files *files);
-
-#endif

@@ -1,7 +1,6 @@
 /* What is done to x before it is multiplied by a weight that is loaded as it is stored: found in the tensors beside its
  * codes, and written where the canonical form has it. */
-#ifndef LOADER_INPUT_H
-#define LOADER_INPUT_H
+#pragma once
 
 #include "file.h"
 #include "source.h"
@@ -16,5 +15,3 @@ void input_free(struct source *source);
 void input_reorder(const struct source *source, uint8_t *row, uint8_t *spare);
 /* The part of the canonical form that is about x. */
 void input_write(const struct source *source, void *canonical);
-
-#endif

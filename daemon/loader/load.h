@@ -1,6 +1,5 @@
 /* One load from beginning to end: open files and a request become a sealed memfd in canonical form. */
-#ifndef LOADER_LOAD_H
-#define LOADER_LOAD_H
+#pragma once
 
 #include "../../proto/wire/message.h"
 #include "../bands.h"
@@ -10,5 +9,3 @@
 MUST_CHECK enum status load_run(const struct message_weight_load *request, const int *fds, size_t fd_count,
                                 unsigned threads, bool (*tick)(void *user, uint64_t done, uint64_t total), void *user,
                                 struct message_load_done *done, int *memfd, struct error *error);
-
-#endif

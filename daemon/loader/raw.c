@@ -44,7 +44,6 @@ static enum status read_band(void *context, uint64_t band, void *scratch, struct
   uint64_t end = row + (left < raw->band_rows ? left : raw->band_rows);
   struct import_tile tile;
   enum status status = STATUS_OK;
-  (void)scratch;
   for (uint64_t rows; status == STATUS_OK && row < end; row += rows) {
     const struct source_piece *piece = source_piece_at(source, row);
     uint64_t piece_end = (uint64_t)(piece->begin + piece->n);

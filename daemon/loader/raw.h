@@ -1,6 +1,5 @@
 /* Numbers for a device that makes the weight of them itself. */
-#ifndef LOADER_RAW_H
-#define LOADER_RAW_H
+#pragma once
 
 #include "../bands.h"
 #include "file.h"
@@ -12,5 +11,3 @@ enum gemm_type raw_type(const struct source *source);
 /* Writes rows behind each other, n * k of that type. Adds to watch->done what convert_run would. */
 MUST_CHECK enum status raw_run(const struct files *files, const struct source *source, uint8_t *out, unsigned threads,
                                struct watch *watch, struct error *error);
-
-#endif

@@ -1,8 +1,5 @@
 #include "source.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #define SHOW(text_) safetensors_show(text_).text
 
 const struct source_piece *source_piece_at(const struct source *source, uint64_t n) {
@@ -137,7 +134,8 @@ static enum status resolve_stored(const struct message_weight_load *request, str
 static enum status resolve_method(enum gemm_format format, uint32_t wanted, enum gemm_method *out,
                                   struct error *error) {
   if (!gemm_takes_method(format, (enum gemm_method)wanted))
-    return error_set(error, STATUS_UNSUPPORTED, "method %u does not make %s weights", wanted, gemm_format_name(format));
+    return error_set(error, STATUS_UNSUPPORTED, "method %s does not make %s weights",
+                     gemm_method_name((enum gemm_method)wanted), gemm_format_name(format));
   *out = wanted != GEMM_METHOD_DEFAULT ? (enum gemm_method)wanted : gemm_format_facts(format)->method_default;
   return STATUS_OK;
 }

@@ -1,6 +1,5 @@
 /* What a load takes from files and what it becomes: tensors, their scales, the canonical weight. No I/O. */
-#ifndef LOADER_SOURCE_H
-#define LOADER_SOURCE_H
+#pragma once
 
 #include "../../proto/gemm.h"
 #include "../../proto/weights/import/import.h"
@@ -36,5 +35,3 @@ MUST_CHECK enum status source_resolve(const struct import_model *model, const st
 
 /* The piece that row n of W is in. */
 const struct source_piece *source_piece_at(const struct source *source, uint64_t n);
-
-#endif

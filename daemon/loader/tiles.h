@@ -1,6 +1,5 @@
 /* What a load reads of its files: parts of tensors as they lie there, and what stands beside them, whole. */
-#ifndef LOADER_TILES_H
-#define LOADER_TILES_H
+#pragma once
 
 #include "../bands.h"
 #include "file.h"
@@ -25,5 +24,3 @@ struct tiles_aux {
 MUST_CHECK enum status tiles_aux_read(const struct files *files, const struct source *source, struct tiles_aux *aux,
                                       struct error *error);
 void tiles_aux_free(struct tiles_aux *aux);
-
-#endif

@@ -1,6 +1,5 @@
 /* The supervisor's parts in one place; each part's header says what it does. */
-#ifndef SUPERVISOR_CONTEXT_H
-#define SUPERVISOR_CONTEXT_H
+#pragma once
 
 #include "../../proto/wire/message.h"
 #include "../config.h"
@@ -76,5 +75,3 @@ struct supervisor {
   bool embedded;       /* one session, and its end is the daemon's */
   bool stopping;
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* What the supervisor counts of its clients' requests. */
-#ifndef SUPERVISOR_COUNTS_H
-#define SUPERVISOR_COUNTS_H
+#pragma once
 
 #include "../../proto/tally.h"
 #include "../../proto/wire/message.h"
@@ -32,5 +31,3 @@ struct counts {
 /* A request has been answered. */
 void counts_answered(struct counts *counts, const struct command_info *command, uint64_t ns);
 void counts_refused(struct counts *counts, enum status status);
-
-#endif

@@ -130,7 +130,6 @@ static void watch_signals(struct supervisor *supervisor) {
  * by their proxies. */
 
 static void on_watchdog(uv_timer_t *timer) {
-  (void)timer;
   notify_send("WATCHDOG=1");
 }
 

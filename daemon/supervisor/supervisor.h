@@ -1,6 +1,5 @@
 /* The supervisor: owns the socket, the sessions, the arenas, the catalog and the children. Computes nothing. */
-#ifndef SUPERVISOR_H
-#define SUPERVISOR_H
+#pragma once
 
 #include "../../proto/status.h"
 #include "../config.h"
@@ -13,5 +12,3 @@ MUST_CHECK enum status supervisor_check(const struct config *config, struct erro
  * `embedded` >= 0: serve that connected socket instead of listening, and end with it. */
 int supervisor_run(const struct config *config, const char *program, const char *children, char *const *arguments,
                    int embedded);
-
-#endif

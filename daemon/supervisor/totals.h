@@ -1,6 +1,5 @@
 /* What all workers that a device has had have counted together. */
-#ifndef SUPERVISOR_TOTALS_H
-#define SUPERVISOR_TOTALS_H
+#pragma once
 
 #include "../../proto/gemm.h"
 #include "../../proto/tally.h"
@@ -21,5 +20,3 @@ struct totals {
 
 /* Adds what one worker has counted. Formats and statuses that are none are left out. */
 void totals_add(struct totals *totals, const struct message_worker_stats *stats);
-
-#endif

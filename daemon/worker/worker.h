@@ -1,6 +1,5 @@
 /* The worker: owns one device and serves the rings of all sessions on it. */
-#ifndef WORKER_H
-#define WORKER_H
+#pragma once
 
 #include "../../proto/status.h"
 #include "../config.h"
@@ -17,5 +16,3 @@ int worker_run(const struct config *config, int device, int control, bool standb
 MUST_CHECK enum status worker_check(const struct config *config, struct error *error);
 /* Proves kernels for the worker that started it, by prove.h, on standard input and output. */
 int worker_prove(const struct config *config, int device);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which processors the pool's threads run on. */
-#ifndef KERNELS_CPU_CORES_H
-#define KERNELS_CPU_CORES_H
+#pragma once
 
 #include "../../proto/status.h"
 
@@ -23,5 +22,3 @@ MUST_CHECK enum status cpu_cores_choose(const char *pin, int device, const char 
                                         struct error *error);
 /* Keeps the calling thread on the processor of thread `thread` of the pool. */
 void cpu_cores_pin(const struct cpu_cores *cores, int thread);
-
-#endif

@@ -5,7 +5,6 @@
 #include "../../proto/clock.h"
 #include "../backend.h"
 #include "../identity.h"
-#include "micro/micro.h"
 #include "pool.h"
 #include "product/turns.h"
 #include "product/unit.h"
@@ -48,8 +47,6 @@ struct backend {
 };
 
 static int cpu_devices(const struct backend_config *config, struct error *error) {
-  (void)config;
-  (void)error;
   return 1;
 }
 
@@ -185,18 +182,15 @@ static void count_working(struct backend *backend) {
 
 static enum status cpu_create_slab(struct backend *backend, uint64_t bytes, int *fd, struct backend_slab **out,
                                    struct error *error) {
-  (void)backend;
   return cpu_slab_create(bytes, fd, out, error);
 }
 
 static enum status cpu_import_slab(struct backend *backend, int fd, uint64_t bytes, struct backend_slab **out,
                                    struct error *error) {
-  (void)backend;
   return cpu_slab_import(fd, bytes, out, error);
 }
 
 static void cpu_close_slab(struct backend *backend, struct backend_slab *slab) {
-  (void)backend;
   cpu_slab_close(slab);
 }
 
@@ -206,7 +200,6 @@ static uint32_t layout_number(const struct gemm_weight *weight) {
 
 static enum status cpu_weight_plan(struct backend *backend, const struct gemm_weight *weight, struct backend_plan *out,
                                    struct error *error) {
-  (void)backend;
   struct cpu_layout layout;
   enum status status = cpu_layout_compute(weight, &layout, error);
   if (status == STATUS_OK) {
@@ -223,7 +216,6 @@ static enum status cpu_weight_store(struct backend *backend, const struct gemm_w
 
 static enum status copy_slab(struct backend *backend, struct backend_slab *from, uint64_t from_offset,
                              struct backend_slab *to, uint64_t to_offset, uint64_t bytes, struct error *error) {
-  (void)backend;
   const uint8_t *data = cpu_slab_read(from, from_offset, bytes, error);
   return data != NULL ? cpu_slab_write(to, to_offset, data, bytes, error) : error->status;
 }
@@ -245,16 +237,12 @@ static void cpu_weight_detach(struct backend *backend, struct backend_weight *we
 
 static enum status cpu_weight_checksum(struct backend *backend, struct backend_weight *weight, uint64_t *out,
                                        struct error *error) {
-  (void)backend;
-  (void)error;
   *out = cpu_checksum(weight->panels, weight->layout.total_bytes);
   return STATUS_OK;
 }
 
 static enum status cpu_weight_read(struct backend *backend, struct backend_weight *weight, void *canonical,
                                    struct error *error) {
-  (void)backend;
-  (void)error;
   cpu_place_read(weight, canonical);
   return STATUS_OK;
 }
@@ -263,26 +251,18 @@ static enum status cpu_weight_read(struct backend *backend, struct backend_weigh
 
 static enum status cpu_arena_register(struct backend *backend, void *base, uint64_t bytes, struct backend_arena **out,
                                       struct error *error) {
-  (void)backend;
-  (void)bytes;
-  (void)error;
   *out = base; /* memory of the host needs no preparation: its address will do as the handle */
   return STATUS_OK;
 }
 
-static void cpu_arena_unregister(struct backend *backend, struct backend_arena *arena) {
-  (void)backend;
-  (void)arena;
-}
+static void cpu_arena_unregister(struct backend *backend, struct backend_arena *arena) {}
 
 static enum status import_memory(struct backend *backend, int fd, uint64_t bytes, struct backend_arena **out,
                                  void **address, struct error *error) {
-  (void)backend;
   return cpu_memory_import(fd, bytes, out, address, error);
 }
 
 static void close_memory(struct backend *backend, struct backend_arena *memory) {
-  (void)backend;
   cpu_memory_close(memory);
 }
 
@@ -357,7 +337,6 @@ static bool next_turn(struct backend *backend, struct backend_turns *turns, uint
 }
 
 static void abandon_turns(struct backend *backend, struct backend_turns *turns) {
-  (void)backend;
   cpu_pause_abandon(turns->pause);
 }
 
@@ -372,7 +351,6 @@ static void cpu_rest(struct backend *backend) {
 
 static enum status cpu_enqueue(struct backend *backend, int lane, const struct backend_job *job, void *stream,
                                struct error *error) {
-  (void)stream;
   if (backend->rows_most == 0) {
     return error_set(error, STATUS_WRONG_STATE, "this backend serves; it computes nothing for its caller");
   }
@@ -408,7 +386,6 @@ static int list_variants(struct backend *backend, const struct variant_problem *
 
 static int list_library_variants(struct backend *backend, const struct variant_problem *problem, bool all,
                                  struct variant *out, int most) {
-  (void)all;
   return cpu_library_variants(&backend->unit.engine, problem, out, most);
 }
 
@@ -458,20 +435,16 @@ static enum status cpu_measure(struct backend *backend, const struct backend_job
 }
 
 static enum status take_tensor(struct backend *backend, uint64_t bytes, void **out, struct error *error) {
-  (void)backend;
   *out = aligned_alloc(GEMM_SECTION, gemm_round_up(bytes, GEMM_SECTION));
   return *out != NULL ? STATUS_OK : error_set(error, STATUS_NOMEM, "no memory to measure products with");
 }
 
 static void give_tensor(struct backend *backend, void *tensor) {
-  (void)backend;
   free(tensor);
 }
 
 static enum status copy_tensor(struct backend *backend, void *to, const void *from, uint64_t bytes,
                                struct error *error) {
-  (void)backend;
-  (void)error;
   memcpy(to, from, bytes);
   return STATUS_OK;
 }

@@ -1,8 +1,7 @@
 /* Threads that run one task at a time in equal parts. They spin for some microseconds after a task and then sleep,
  * so that a stream of products pays no wake-up and an idle process costs nothing. Those that a task has no part for
  * stay asleep: somebody else may need their cores. */
-#ifndef KERNELS_CPU_POOL_H
-#define KERNELS_CPU_POOL_H
+#pragma once
 
 #include "../../proto/status.h"
 #include "cores.h"
@@ -33,5 +32,3 @@ void cpu_pool_run(struct cpu_pool *pool, int parts, cpu_task task, void *context
 
 /* Called by every part of a running task: returns when all have called it. What a part wrote before, all see after. */
 void cpu_pool_meet(struct cpu_pool *pool);
-
-#endif

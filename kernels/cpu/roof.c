@@ -5,7 +5,6 @@
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -123,7 +122,6 @@ static int64_t calibrate(int64_t (*spin)(int64_t rounds)) {
 }
 
 static void spin_part(void *context, int part, int parts) {
-  (void)part;
   struct spinning *spinning = context;
   int64_t rounds = calibrate(spinning->spin);
   for (int pass = 0; pass < PASSES; pass++) {

@@ -1,6 +1,5 @@
 /* What the memory and the arithmetic of this machine deliver to the backend's threads, measured without products. */
-#ifndef KERNELS_CPU_ROOF_H
-#define KERNELS_CPU_ROOF_H
+#pragma once
 
 #include "../backend.h"
 #include "micro/micro.h"
@@ -10,5 +9,3 @@
  * NULL: nothing is. A roof that cannot be measured is 0. */
 void cpu_roof(struct cpu_pool *pool, const struct micro_ops *micro, const char *state_dir, const char *identity,
               struct backend_roof *out);
-
-#endif

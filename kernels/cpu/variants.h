@@ -1,6 +1,5 @@
 /* What the CPU backend can be tuned in, and which of it is worth trying. */
-#ifndef KERNELS_CPU_VARIANTS_H
-#define KERNELS_CPU_VARIANTS_H
+#pragma once
 
 #include "product/product.h"
 
@@ -18,5 +17,3 @@ int cpu_variants(const struct product_engine *engine, const struct variant_probl
 /* The library has the weight in an order of its own, which takes milliseconds when it is first asked. */
 int cpu_library_variants(const struct product_engine *engine, const struct variant_problem *problem,
                          struct variant *out, int most);
-
-#endif

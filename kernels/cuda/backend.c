@@ -1,39 +1,26 @@
-#include "../../proto/clock.h"
 #include "../identity.h"
 #include "direct/capture.h"
 #include "direct/direct.h"
 #include "direct/measure.h"
 #include "direct/open.h"
-#include "exec/cold.h"
-#include "exec/measure.h"
-#include "exec/measured.h"
+#include "exec/measure/cold.h"
+#include "exec/measure/measure.h"
+#include "exec/measure/measured.h"
 #include "exec/predict.h"
 #include "exec/submit.h"
 #include "exec/turns/turns.h"
-#include "experts/gather.h"
-#include "experts/sum.h"
 #include "families/select.h"
 #include "families/sm90/int2/places.h"
-#include "families/sm90/int2/scales.h"
-#include "families/sm90/int4/scales.h"
 #include "families/tuning.h"
 #include "heuristics/roof.h"
 #include "launch/graph.h"
-#include "passes/activate.h"
-#include "passes/epilogue.h"
-#include "passes/input.h"
-#include "passes/quantize.h"
 #include "runtime/arena.h"
 #include "runtime/ipc.h"
 #include "runtime/load.h"
 #include "runtime/slab.h"
-#include "tensors/general.h"
-#include "tensors/sm90/wide.h"
-#include "tensors/sums.h"
 #include "tensors/trial.h"
 #include "weight/checksum.h"
 #include "weight/convert.h"
-#include "weight/convert_kernels.h"
 #include "weight/weight.h"
 
 #include <stdio.h>
@@ -264,19 +251,6 @@ static enum status parts_open(struct backend *backend, const struct backend_conf
   return status;
 }
 
-/* The passes' kernels, and every family's. */
-static void kernels_load(const struct driver *driver) {
-  const void *const passes[] = {
-      kernel_of_activate(), kernel_of_epilogue(),     kernel_of_input(),       kernel_of_quantize(), kernel_of_rows(),
-      kernel_of_checksum(), kernel_of_int2_scales(),  kernel_of_int4_scales(), kernel_of_convert(),  kernel_of_gather(),
-      kernel_of_sum(),      kernel_of_tensors_sums(), kernel_of_general(),     kernel_of_wide()};
-  for (size_t i = 0; i < sizeof passes / sizeof *passes; i++)
-    load_kernels(driver, passes[i]);
-  for (int i = 0; kernel_families[i]; i++)
-    for (int j = 0; j < KERNEL_FILES && kernel_families[i]->kernels[j]; j++)
-      load_kernels(driver, kernel_families[i]->kernels[j]());
-}
-
 static enum status cuda_open(const struct backend_config *config, struct backend **out, struct error *error) {
   if (config->in_flight < 1 || config->in_flight > SLOTS_MAX)
     return error_set(error, STATUS_INVALID, "in_flight must be 1..%d, got %d", SLOTS_MAX, config->in_flight);
@@ -294,7 +268,7 @@ static enum status cuda_open(const struct backend_config *config, struct backend
     status = parts_open(backend, config, error);
   }
   if (status == STATUS_OK)
-    kernels_load(backend->driver);
+    load_kernels(backend->driver);
   if (status == STATUS_OK && !config->direct)
     library_warm_begin(config->cublaslt, &backend->library, backend->runtime_ordinal, &backend->warmer);
   if (status != STATUS_OK) {

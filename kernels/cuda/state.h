@@ -1,6 +1,5 @@
 /* What the parts of the cuda backend share. */
-#ifndef KERNELS_CUDA_STATE_H
-#define KERNELS_CUDA_STATE_H
+#pragma once
 
 #include "../backend.h"
 #include "exec/turns/turn.h"
@@ -108,7 +107,7 @@ struct backend_arena {
 struct selector;
 struct memo;
 
-/* Of exec/measured.h. */
+/* Of exec/measure/measured.h. */
 enum { MEASURED_MOST = 16 };
 struct measured {
   struct variant_problem problem;
@@ -123,7 +122,7 @@ struct measured {
   } each[MEASURED_MOST];
 };
 
-/* Of exec/cold.h. */
+/* Of exec/measure/cold.h. */
 struct cold {
   struct region region;
   uint64_t serial; /* of the weight that was copied, or need not be; 0: none */
@@ -173,5 +172,3 @@ struct backend {
 MUST_CHECK enum status backend_enter(struct backend *backend, struct error *error);
 /* For what is asked of the device: a number at a time. What it took before it failed is in *side. */
 MUST_CHECK enum status side_open(struct side *side, struct error *error);
-
-#endif

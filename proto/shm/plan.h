@@ -8,8 +8,7 @@
  * (with experts [M*T, N] and [M*T, N / 2]: pairs), and x' is x of step i + 1, which quantizes it as its weight's format
  * does to any x; that of the last step is y. So a plan is what its client would get from single products with the
  * activations computed in between. */
-#ifndef PROTO_SHM_PLAN_H
-#define PROTO_SHM_PLAN_H
+#pragma once
 
 #include "../gemm.h"
 #include "../status.h"
@@ -55,5 +54,3 @@ int64_t plan_step_columns(const struct plan_step *step);
  * gemm_product_check, and y apart from every bias of the plan. */
 MUST_CHECK enum status plan_call_check(const struct plan_step *steps, uint32_t count, const struct gemm_product *call,
                                        uint64_t begin, uint64_t end, struct gemm_extent *out, struct error *error);
-
-#endif

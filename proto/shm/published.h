@@ -3,8 +3,7 @@
  * it is written reads it again. Nobody waits: what cannot be read after some tries counts as not there.
  *
  * The memory is a header of PUBLISHED_HEADER_BYTES and `rows` rows of PUBLISHED_ROW_BYTES. */
-#ifndef PROTO_SHM_PUBLISHED_H
-#define PROTO_SHM_PUBLISHED_H
+#pragma once
 
 #include "../status.h"
 
@@ -65,5 +64,3 @@ uint64_t published_generation(const struct published *published);
 bool published_find(const struct published *published, const char *shape, struct published_row *out);
 /* Row `index` < rows; false where it is empty. */
 bool published_at(const struct published *published, uint32_t index, struct published_row *out);
-
-#endif

@@ -14,8 +14,7 @@
  * worker_generation != client_generation, takes the completions that the dead worker had published, resets its own
  * indices to 0, stores client_generation = worker_generation (release), and submits again what had not completed.
  * The successor starts at index 0 and touches the rings only while client_generation equals its own generation. */
-#ifndef PROTO_SHM_RING_H
-#define PROTO_SHM_RING_H
+#pragma once
 
 #include "../gemm.h"
 #include "../status.h"
@@ -230,5 +229,3 @@ MUST_CHECK enum status ring_submission_form(const struct ring_submission *submis
 void ring_completion_from_error(struct ring_completion *completion, const struct error *error);
 /* Composes the sentence. A status that is no row becomes INTERNAL. */
 void ring_completion_to_error(const struct ring_completion *completion, struct error *out);
-
-#endif

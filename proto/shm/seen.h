@@ -2,8 +2,7 @@
  * the first time, and for each device how much it computes and until when it pauses. Any thread of the process writes,
  * without a system call, and what finds no room in the ring is dropped; gemmd takes out. To gemmd all of it is
  * hostile. */
-#ifndef PROTO_SHM_SEEN_H
-#define PROTO_SHM_SEEN_H
+#pragma once
 
 #include "../limits.h"
 #include "../status.h"
@@ -58,5 +57,3 @@ struct seen_device {
 };
 
 struct seen_device seen_device(const void *memory, uint32_t device, uint64_t now_ns);
-
-#endif

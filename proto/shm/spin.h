@@ -2,8 +2,7 @@
  * what is usual is worth spinning for, and never less than what sleeping and being woken would cost both sides; but
  * where waits are usually longer than it may spin at all, spinning is a waste and it sleeps at once but for a moment.
  * Pure; one thread. */
-#ifndef PROTO_SHM_SPIN_H
-#define PROTO_SHM_SPIN_H
+#pragma once
 
 #include <stdint.h>
 
@@ -21,5 +20,3 @@ void spin_init(struct spin *spin, uint64_t most_ns);
 uint64_t spin_budget(const struct spin *spin);
 /* A wait, spinning and sleeping together, took so long. */
 void spin_learn(struct spin *spin, uint64_t waited_ns);
-
-#endif

@@ -5,8 +5,7 @@
  * are known here. llama.cpp's converter permutes the rows of q and k of the architecture "llama"
  * (convert_hf_to_gguf.py, LlamaModel.permute): heads and kv_heads are then set, so that whoever reads the rows can undo
  * it. */
-#ifndef WEIGHTS_GGUF_H
-#define WEIGHTS_GGUF_H
+#pragma once
 
 #include "gguf_types.h"
 #include "safetensors.h"
@@ -25,5 +24,3 @@ MUST_CHECK enum status gguf_parse(const uint8_t *bytes, size_t have, uint64_t fi
 
 /* The row of a permuted q or k [rows][..] in the file that row n of Hugging Face's lies in. */
 uint64_t gguf_permuted_row(uint64_t n, uint64_t rows, uint32_t heads);
-
-#endif

@@ -1,6 +1,5 @@
 /* The types of tensors that GGUF has. */
-#ifndef PROTO_WEIGHTS_GGUF_TYPES_H
-#define PROTO_WEIGHTS_GGUF_TYPES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -29,5 +28,3 @@ struct gguf_type_info {
 /* NULL for a number that is none. */
 const struct gguf_type_info *gguf_type_find(uint64_t type);
 const char *gguf_type_name(uint32_t type); /* "unknown" */
-
-#endif

@@ -13,8 +13,7 @@
  * before it have made of its weights; for INT8 by the largest. Then it is searched: multiples of it, which clip more or
  * less, of which that with the least error of the output is kept. Groups go by falling sum of H's diagonal, and columns
  * within their group by falling diagonal, so that the layout of the format stays as it is. */
-#ifndef WEIGHTS_GPTQ_H
-#define WEIGHTS_GPTQ_H
+#pragma once
 
 #include "../status.h"
 
@@ -69,5 +68,3 @@ MUST_CHECK enum status gptq_round(const struct gptq_grid *grid, const struct gpt
  * where x W^T is. NOMEM. */
 MUST_CHECK enum status gptq_error(const double *h, const struct gptq_grid *grid, const struct gptq_weight *weight,
                                   unsigned threads, double *out, struct error *error);
-
-#endif

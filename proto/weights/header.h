@@ -1,6 +1,5 @@
 /* The header of a file of weights, safetensors or GGUF, read through a function of the caller's: no I/O here. */
-#ifndef WEIGHTS_HEADER_H
-#define WEIGHTS_HEADER_H
+#pragma once
 
 #include "safetensors.h"
 
@@ -13,5 +12,3 @@ struct header_source {
 
 /* Free *out with safetensors_free. BAD_FILE, UNSUPPORTED, NOMEM, and what `read` says. */
 MUST_CHECK enum status header_read(const struct header_source *source, struct safetensors *out, struct error *error);
-
-#endif

@@ -54,7 +54,6 @@ static void gram_rows(void *context, size_t index, unsigned thread) {
   size_t k = gram->k, first = index * MATRIX_ROWS;
   struct matrix_left left = {
       .values = gram->x + first, .rows = least(k - first, MATRIX_ROWS), .row_step = 1, .step = k};
-  (void)thread;
   for (size_t begin = 0; begin < first + left.rows; begin += MATRIX_COLUMNS) {
     size_t columns = least(k - begin, MATRIX_COLUMNS);
     matrix_tile tile;
@@ -87,7 +86,6 @@ static void block_update(void *context, size_t index, unsigned thread) {
   struct matrix_left left = {
       .values = rows, .rows = least(work->k - first, MATRIX_ROWS), .row_step = work->k, .step = 1};
   matrix_tile tile;
-  (void)thread;
   memset(tile, 0, sizeof tile);
   matrix_accumulate(tile, &left, work->turned, MATRIX_COLUMNS, work->columns, work->begin);
   for (size_t row = 0; row < left.rows; row++)
@@ -100,7 +98,6 @@ static void block_solve(void *context, size_t index, unsigned thread) {
   const struct cholesky *work = context;
   size_t first = work->begin + work->columns + index * MATRIX_ROWS, last = least(first + MATRIX_ROWS, work->k);
   const double *diagonal = work->h + work->begin * work->k + work->begin;
-  (void)thread;
   for (size_t row = first; row < last; row++) {
     double *at = work->h + row * work->k + work->begin;
     for (size_t column = 0; column < work->columns; column++) {

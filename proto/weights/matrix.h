@@ -1,7 +1,6 @@
 /* Symmetric matrices [k][k] of doubles, row-major, of which the lower triangle counts. Results do not depend on the
  * number of threads. */
-#ifndef WEIGHTS_MATRIX_H
-#define WEIGHTS_MATRIX_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -33,5 +32,3 @@ bool matrix_cholesky(double *h, size_t k, double *scratch, unsigned threads);
 
 /* sums[row] = v h v^T for each of up to MATRIX_ROWS rows v of `left`, whose step is 1. */
 void matrix_quadratic(const double *h, size_t k, const struct matrix_left *left, double *sums);
-
-#endif

@@ -1,6 +1,5 @@
 /* A loop on several threads. */
-#ifndef WEIGHTS_PARALLEL_H
-#define WEIGHTS_PARALLEL_H
+#pragma once
 
 #include <stddef.h>
 
@@ -11,5 +10,3 @@ enum { PARALLEL_THREADS_MOST = 256 };
  * overlap have the same. Where threads cannot be started, fewer do the work. */
 void parallel_run(unsigned threads, size_t count, void (*work)(void *context, size_t index, unsigned thread),
                   void *context);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef PROTO_WEIGHTS_PROCESSOR_H
-#define PROTO_WEIGHTS_PROCESSOR_H
+#pragma once
 
 /* Before a function: compiled for each kind of processor, and chosen when the program starts. With fused
  * multiplications the last bits of sums differ. */
@@ -8,6 +7,4 @@
 #define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EACH_PROCESSOR
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* From real numbers to codes and scales, a row or a group at a time. Pure and deterministic; all input is finite. The
  * rules of an element are those of proto/number.h. */
-#ifndef WEIGHTS_QUANTIZE_H
-#define WEIGHTS_QUANTIZE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ uint16_t quantize_ternary(const float *values, size_t count, uint8_t *codes);
 
 /* Packs four codes a byte, the first in the lowest bits; the rest of the row's bytes stand for zeros (code 1). */
 void quantize_pack(const uint8_t *codes, size_t count, uint8_t *packed, size_t packed_bytes);
-
-#endif

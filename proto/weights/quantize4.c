@@ -93,7 +93,8 @@ float quantize_int4(const struct quantize4 *how, const float *values, size_t cou
   return best.scale;
 }
 
-/* ---- MXFP4 */
+/* ---- MXFP4: a scale is a power of two, 2^-2 of that at or below the largest magnitude. Searched for, it is of that,
+ * half and twice of it the one with the least squared error. */
 
 static double make_mxfp4(const float *values, size_t count, float scale, uint8_t *codes) {
   double error = 0.0;
@@ -105,7 +106,7 @@ static double make_mxfp4(const float *values, size_t count, float scale, uint8_t
   return error;
 }
 
-float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *codes) {
+static float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *codes) {
   float most = quantize_absmax(values, count), scale = 1.0f;
   if (most > 0.0f)
     scale = number_from_e8m0(number_to_e8m0(most / 4.0f));
@@ -128,13 +129,28 @@ float quantize_nvfp4_factor(float absmax) {
   return factor >= 0x1p-126f ? factor : 0.0f;
 }
 
-float quantize_nvfp4(float factor, const float *values, size_t count, uint8_t *codes) {
+/* The scale, e4m3, times the factor makes the largest magnitude 6, as near as that comes. */
+static float quantize_nvfp4(float factor, const float *values, size_t count, uint8_t *codes) {
   float scale = 0.0f;
   if (factor > 0.0f)
     scale = number_from_e4m3(number_to_e4m3(quantize_absmax(values, count) / 6.0f / factor));
   for (size_t i = 0; i < count; i++)
     codes[i] = scale > 0.0f ? number_to_e2m1(values[i] / (scale * factor)) : 0;
   return scale;
+}
+
+/* ---- any */
+
+float quantize_group4(const struct gemm_weight *weight, bool search, float factor, const float *values, size_t count,
+                      uint8_t *codes, uint8_t *zero) {
+  const struct quantize4 how = {
+      .bf16 = gemm_scale_type(weight) == GEMM_BF16, .zeros = gemm_scale_facts(weight->scale)->zeros, .search = search};
+  *zero = 0;
+  if (weight->format == GEMM_FORMAT_NVFP4)
+    return quantize_nvfp4(factor, values, count, codes);
+  if (weight->format == GEMM_FORMAT_MXFP4)
+    return quantize_mxfp4(search, values, count, codes);
+  return quantize_int4(&how, values, count, codes, zero);
 }
 
 void quantize_pack4(const uint8_t *codes, size_t count, uint8_t padding, uint8_t *packed, size_t packed_bytes) {

@@ -1,6 +1,7 @@
 /* Codes of 4 bits from real numbers, a group at a time. Pure and deterministic; all input is finite. */
-#ifndef WEIGHTS_QUANTIZE4_H
-#define WEIGHTS_QUANTIZE4_H
+#pragma once
+
+#include "../gemm.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,16 +17,14 @@ struct quantize4 {
 /* Codes, one a byte, and the zero point, 8 where there are none. Returns the scale, rounded to its type; it may be
  * negative where codes are symmetric: -8 then stands for the largest value. A scale that rounds to 0 makes all 0. */
 float quantize_int4(const struct quantize4 *how, const float *values, size_t count, uint8_t *codes, uint8_t *zero);
-/* MXFP4: returns the scale, a power of two: 2^-2 of that at or below the largest magnitude; `search`: of that, half and
- * twice of it the one with the least squared error. */
-float quantize_mxfp4(bool search, const float *values, size_t count, uint8_t *codes);
-
-/* NVFP4: the factor of all scales of a tensor, with which the scale of its largest magnitude is the largest of e4m3. */
+/* The factor of all scales of a tensor of NVFP4, with which the scale of its largest magnitude is the largest of e4m3.
+ */
 float quantize_nvfp4_factor(float absmax);
-/* Returns the scale, e4m3, which times the factor makes the largest magnitude 6, as near as that comes. */
-float quantize_nvfp4(float factor, const float *values, size_t count, uint8_t *codes);
+/* A group of a weight of 4 bits, whatever its format: codes, one a byte, and the zero point, which means something
+ * where the scale mode has them. Returns the scale. `search`: the one with the least squared error. `factor`: of all
+ * scales, for formats that have one. */
+float quantize_group4(const struct gemm_weight *weight, bool search, float factor, const float *values, size_t count,
+                      uint8_t *codes, uint8_t *zero);
 
 /* Packs two codes a byte, the first in the low bits; the rest of the row's bytes are `padding`. */
 void quantize_pack4(const uint8_t *codes, size_t count, uint8_t padding, uint8_t *packed, size_t packed_bytes);
-
-#endif

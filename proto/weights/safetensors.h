@@ -1,7 +1,6 @@
 /* The header of a safetensors file: 8 bytes of length (little endian), so many bytes of JSON, then the tensors' bytes.
  * A pure parser: no I/O, every number is checked before it is used. */
-#ifndef WEIGHTS_SAFETENSORS_H
-#define WEIGHTS_SAFETENSORS_H
+#pragma once
 
 #include "../gemm.h"
 #include "../status.h"
@@ -71,5 +70,3 @@ struct safetensors_shown {
   char text[73];
 };
 struct safetensors_shown safetensors_show(const char *text);
-
-#endif

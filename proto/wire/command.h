@@ -1,6 +1,5 @@
 /* The commands and events of the protocol, made from commands.def. */
-#ifndef PROTO_WIRE_COMMAND_H
-#define PROTO_WIRE_COMMAND_H
+#pragma once
 
 #include "message_types.h"
 
@@ -31,5 +30,3 @@ const struct command_info *command_find(uint32_t number);
 uint32_t command_fds_most(const struct command_info *info);
 /* All rows, in order of number. */
 const struct command_info *command_table(size_t *count);
-
-#endif

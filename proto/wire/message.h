@@ -5,8 +5,7 @@
  *   id    chosen by who asks; comes back in the reply; 0 in events
  *   code  command (request), status (reply), event number (event)
  *   body  a map: see messages.def. A reply whose status is not OK carries `failure`. */
-#ifndef PROTO_WIRE_MESSAGE_H
-#define PROTO_WIRE_MESSAGE_H
+#pragma once
 
 #include "../status.h"
 #include "command.h"
@@ -52,5 +51,3 @@ MUST_CHECK enum status message_encode_failure(uint32_t id, const struct error *c
                                               size_t capacity, size_t *length, struct error *error);
 /* The error that a failed reply carries: head.code is the status. */
 void message_decode_failure(uint32_t code, struct message_body body, struct error *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* The shape of msgpack bytes, checked before anything is built from them: what a header promises must be there, so
  * that a few bytes cannot make the unpacker allocate or recurse without bound. */
-#ifndef PROTO_WIRE_MESSAGE_SHAPE_H
-#define PROTO_WIRE_MESSAGE_SHAPE_H
+#pragma once
 
 #include "../status.h"
 
@@ -12,5 +11,3 @@ MUST_CHECK enum status message_shape_value(const uint8_t *bytes, size_t length, 
 
 /* Whether `bytes` are well-formed UTF-8 without NUL. */
 bool message_shape_text(const char *bytes, size_t length);
-
-#endif

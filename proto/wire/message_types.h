@@ -1,6 +1,5 @@
 /* The bodies of messages, made from messages.def: structs, and how they are laid out in memory and on the wire. */
-#ifndef PROTO_WIRE_MESSAGE_TYPES_H
-#define PROTO_WIRE_MESSAGE_TYPES_H
+#pragma once
 
 #include "../limits.h"
 
@@ -55,5 +54,3 @@ struct message_type {
 #define LIST(field, name, most, presence) uint32_t field##_count; struct message_##name field[most];
 #include "messages.def"
 /* clang-format on */
-
-#endif

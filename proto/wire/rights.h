@@ -1,7 +1,6 @@
 /* Descriptors beside a record (SCM_RIGHTS), as sendmsg(2) and recvmsg(2) lay them out. Fills and reads a msghdr; no
  * call to the system. */
-#ifndef PROTO_WIRE_RIGHTS_H
-#define PROTO_WIRE_RIGHTS_H
+#pragma once
 
 #include "../limits.h"
 
@@ -20,5 +19,3 @@ void rights_put(union rights *rights, struct msghdr *header, const int *fds, siz
 void rights_expect(union rights *rights, struct msghdr *header);
 /* After recvmsg: how many came. They are the caller's from then on. */
 size_t rights_take(struct msghdr *header, int fds[LIMIT_MESSAGE_FDS]);
-
-#endif

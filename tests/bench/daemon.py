@@ -22,6 +22,20 @@ class Failed(Exception):
     pass
 
 
+def family(pid: int) -> List[int]:
+    """The process, its children and theirs, parents first."""
+    parents: Dict[int, int] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(each.parent.name)] = int(each.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            pass
+    every = [pid]
+    for at in every:
+        every += [child for child, parent in parents.items() if parent == at]
+    return every
+
+
 class Daemon:
     """gemmd on a socket in a folder of its own, and the tools on it."""
 
@@ -53,8 +67,14 @@ class Daemon:
         self.folder.cleanup()
 
     def stop(self, stopped: bool) -> None:
-        """Stops the daemon and its workers where they are, or lets them go on."""
-        os.killpg(self.process.pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+        """Stops the daemon and its workers where they are, or lets them go on: whoever starts and watches them first, or
+        last. They have sessions of their own."""
+        every = family(self.process.pid)
+        for pid in every if stopped else reversed(every):
+            try:
+                os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+            except ProcessLookupError:
+                pass
 
     def tool(self, program: str, *words: str, check: bool = True) -> subprocess.CompletedProcess:
         done = subprocess.run(

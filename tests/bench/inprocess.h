@@ -1,6 +1,5 @@
 /* A product computed inside this process in the usual way, for comparison. */
-#ifndef BENCH_INPROCESS_H
-#define BENCH_INPROCESS_H
+#pragma once
 
 #include "kernels/backend.h"
 
@@ -34,5 +33,3 @@ MUST_CHECK enum status obvious_call(struct inprocess_obvious *obvious, struct er
 MUST_CHECK enum status obvious_kernel(struct inprocess_obvious *obvious, double *product_ns, double *both_ns,
                                       struct error *error);
 void obvious_close(struct inprocess_obvious *obvious);
-
-#endif

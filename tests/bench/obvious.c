@@ -205,26 +205,18 @@ void obvious_close(struct inprocess_obvious *own) {
 #else
 
 enum status obvious_open(const struct inprocess_request *request, struct inprocess_obvious **out, struct error *error) {
-  (void)request;
-  (void)out;
   return error_set(error, STATUS_UNSUPPORTED, "this build has no cuda");
 }
 
 enum status obvious_call(struct inprocess_obvious *obvious, struct error *error) {
-  (void)obvious;
   return error_set(error, STATUS_UNSUPPORTED, "this build has no cuda");
 }
 
 enum status obvious_kernel(struct inprocess_obvious *obvious, double *product_ns, double *both_ns,
                            struct error *error) {
-  (void)obvious;
-  (void)product_ns;
-  (void)both_ns;
   return error_set(error, STATUS_UNSUPPORTED, "this build has no cuda");
 }
 
-void obvious_close(struct inprocess_obvious *obvious) {
-  (void)obvious;
-}
+void obvious_close(struct inprocess_obvious *obvious) {}
 
 #endif

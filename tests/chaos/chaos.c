@@ -292,7 +292,6 @@ static pid_t start(int (*life)(int, uint64_t), int index, uint64_t seed) {
 }
 
 static int control_life(int index, uint64_t seed) {
-  (void)seed;
   return control(index);
 }
 
@@ -412,7 +411,6 @@ static long seconds;
 static uint64_t seed, kill_ms;
 
 static void chaos(void **state) {
-  (void)state;
   make_all();
   daemon_start(&daemon_under_test);
   gemmd_session *session = watch();

@@ -49,7 +49,6 @@ static int client(int index, void *user) {
       .weight = &weight, .m = M, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = (uint64_t)index};
   gemmd_weight *handle;
   gemmd_session *session = join(&handle);
-  (void)user;
   if (!product_make(&product, session, &request))
     return 1;
   while (!atomic_load(&pauses->stop)) {
@@ -154,16 +153,11 @@ static void in_a_client(void (*act)(gemmd_session *session, gemmd_weight *handle
 }
 
 static void die(gemmd_session *session, gemmd_weight *handle, uint8_t *x) {
-  (void)session;
-  (void)handle;
-  (void)x;
   kill(getpid(), SIGKILL);
 }
 
 static void scribble(gemmd_session *session, gemmd_weight *handle, uint8_t *x) {
   uint64_t random = (uint64_t)getpid();
-  (void)session;
-  (void)handle;
   for (int i = 0; i < 20000; i++) /* the rings lie right before */
     x[-(int64_t)(oracle_random(&random) % 8192) - 1] = (uint8_t)oracle_random(&random);
 }
@@ -217,7 +211,6 @@ static void make_weight(void) {
 
 static void all_faults(void **state) {
   struct clients clients;
-  (void)state;
   daemon_make(&daemon_under_test, "worker_timeout_s = 1\ndevice_timeout_s = 1\nworker_restarts_max = 1000\n");
   daemon_start(&daemon_under_test);
   assert_int_equal(gemmd_connect(&watcher, daemon_under_test.socket, NULL), GEMMD_OK);

@@ -1,6 +1,5 @@
 /* When libraries that fail do so: once for each time that a test makes the file that $GEMMD_FAULTY names. */
-#ifndef TESTS_CHAOS_FAULTY_H
-#define TESTS_CHAOS_FAULTY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -20,5 +19,3 @@ static inline bool faulty_take(const char *only, char word[FAULTY_WORD]) {
   fclose(file);
   return there;
 }
-
-#endif

@@ -46,7 +46,6 @@ static _Atomic int *files_made;
 /* Each process makes the files of its weights; when all are there, they are loaded at the same time. */
 static int load_some(int index, void *user) {
   int fds[WEIGHTS];
-  (void)user;
   for (int i = index; i < WEIGHTS; i += LOADS)
     if ((fds[i] = vast_file(&weights[i])) < 0)
       return 1;
@@ -154,7 +153,6 @@ static int client(int index, void *user) {
   struct subject subjects[OWN];
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   bool good = true;
-  (void)user;
   for (int i = 0; good && i < OWN; i++)
     good = prepare(&subjects[i], session, &weights[index * OWN + i]);
   if (!good) {
@@ -337,7 +335,6 @@ static void start(void) {
 
 static void held(void **state) {
   struct clients clients;
-  (void)state;
   start();
   load_all();
   gemmd_daemon_info before, after;

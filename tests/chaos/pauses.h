@@ -1,7 +1,6 @@
 /* What clients see of faults: one fault after the other under the same load of processes, and for each a line of a
  * table with tries, products lost, and how long clients waited. */
-#ifndef TESTS_CHAOS_PAUSES_H
-#define TESTS_CHAOS_PAUSES_H
+#pragma once
 
 #include "client/gemmclient.h"
 
@@ -32,5 +31,3 @@ void pauses_head(const struct pauses *pauses);
  * may have been asked for before the fault: the longest wait among them is no shorter than the time from the fault to
  * the client's next right product. Returns the longest of all in nanoseconds. */
 uint64_t pauses_try(struct pauses *pauses, const struct pauses_fault *fault);
-
-#endif

@@ -56,7 +56,6 @@ static int compute(int index, void *user) {
       .weight = &values[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = (uint64_t)index};
   gemmd_weight *handle;
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  (void)user;
   if (gemmd_weight_open(session, "served", &handle) != GEMMD_OK || !product_make(&product, session, &request))
     return 1;
   while (!scene->stop) {
@@ -86,7 +85,6 @@ static int weight_file(int index) {
 
 static int load(int index, void *user) {
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
-  (void)user;
   for (int i = index * EACH; i < (index + 1) * EACH; i++) {
     char name[16];
     snprintf(name, sizeof name, "w%d", i);
@@ -106,8 +104,6 @@ static int multiply_tensors(int index, void *user) {
   enum { ROWS = 4096, LONG = 8192 };
   gemmd_options options = {.arena_bytes = (uint64_t)ROWS * LONG * 2 + 4 * MIB};
   gemmd_session *session = daemon_join(&daemon_under_test, &options);
-  (void)index;
-  (void)user;
   uint16_t *w = gemmd_alloc(session, (size_t)ROWS * LONG * 2), *x = gemmd_alloc(session, LONG * 2);
   float *y = gemmd_alloc(session, ROWS * sizeof *y);
   if (w == NULL || x == NULL || y == NULL)
@@ -225,8 +221,6 @@ static void a_product_beyond_memory(void) {
 static int connect_many(int index, void *user) {
   enum { SESSIONS = 20 };
   gemmd_session *sessions[SESSIONS];
-  (void)index;
-  (void)user;
   for (int i = 0; i < SESSIONS; i++)
     while (gemmd_connect(&sessions[i], daemon_under_test.socket, NULL) != GEMMD_OK) {
       gemmd_disconnect(sessions[i]);
@@ -257,7 +251,6 @@ static void sessions_beyond_memory(void) {
 static void in_a_group(void **state) {
   struct clients clients;
   char why[128];
-  (void)state;
   if (!cgroup_make(&group, why)) {
     print_message("skipped: %s\n", why);
     skip();
@@ -335,7 +328,6 @@ static void beyond_four_gib(void **state) {
   enum { GIB_NEEDED = 11 };
   gemmd_weight *handle;
   gemmd_weight_info info;
-  (void)state;
   if (memory_available() < (uint64_t)GIB_NEEDED << 30) {
     print_message("skipped: a weight beyond 4 GiB takes %d GiB of free memory\n", GIB_NEEDED);
     skip();

@@ -1,6 +1,5 @@
 /* Weights too large to be kept, or multiplied with, by a test: every row can be made again from its number. */
-#ifndef TESTS_CHAOS_VAST_H
-#define TESTS_CHAOS_VAST_H
+#pragma once
 
 #include "proto/gemm.h"
 
@@ -22,5 +21,3 @@ uint64_t vast_bytes(const struct vast *vast);
 int vast_file(const struct vast *vast);
 /* x, [VAST_K], times one row. */
 double vast_product(const struct vast *vast, int64_t row, const double *x);
-
-#endif

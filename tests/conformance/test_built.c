@@ -141,7 +141,6 @@ static void ask(void) {
 }
 
 static void test_built_kernels(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 17, M_MOST};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16, GEMM_S32};
   ask();
@@ -182,7 +181,6 @@ static void test_built_kernels(void **state) {
 
 /* What a search compiles, its best guesses. */
 static void test_swept_kernels(void **state) {
-  (void)state;
   enum { SWEPT = 4 };
   static const int64_t rows[] = {3, M_MOST};
   static const struct gemm_weight swept[] = {

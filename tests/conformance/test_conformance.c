@@ -37,7 +37,6 @@ static void one_type(const struct oracle_weight *weight, struct device_request *
 }
 
 static void test_types(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 129, .k = 260, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
@@ -77,7 +76,6 @@ static void expect_raw(struct device_request request, const struct oracle_weight
 }
 
 static void test_ragged_m(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 66, .k = 300, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
@@ -124,7 +122,6 @@ static void test_usual_rows(void **state) {
   static const struct gemm_weight shapes[] = {
       {.n = 257, .k = 1000, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW},
       {.n = 700, .k = 384, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP}};
-  (void)state;
   for (int i = 0; i < COUNT(shapes) * 2; i++) {
     struct oracle_weight weight;
     struct oracle_x x;
@@ -156,7 +153,6 @@ static void test_usual_rows(void **state) {
 /* INT2: rows of y so short that errors of single elements show. */
 static void test_short_y(void **state) {
   static const int64_t ms[] = {1, 6, 20}, ns[] = {1, 2, 3, 5, 8, 30};
-  (void)state;
   for (int i = 0; i < COUNT(ns) * 2; i++) {
     struct gemm_weight shape = {.n = ns[i / 2], .k = 300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
     struct oracle_weight weight;
@@ -206,7 +202,6 @@ static void expect_y_types(const struct oracle_weight *weight, const struct orac
 static void test_scales_at_the_ends(void **state) {
   enum { ROWS = 131, KINDS = 3 };
   static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16, GEMM_F32};
-  (void)state;
   for (int i = 0; i < KINDS * COUNT(x_types); i++) {
     int kind = i / COUNT(x_types);
     enum gemm_type x_type = x_types[i % COUNT(x_types)];
@@ -234,7 +229,6 @@ static void test_scales_at_the_ends(void **state) {
  * the factor, add up to more than f32 has. */
 static void test_small_factors(void **state) {
   static const enum gemm_type x_types[] = {GEMM_BF16, GEMM_F32};
-  (void)state;
   for (int i = 0; i < COUNT(x_types); i++) {
     struct gemm_weight shape = {.n = 200, .k = 300, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS};
     struct oracle_weight weight;
@@ -280,7 +274,6 @@ static void one_size(const struct gemm_weight *shape, int sample) {
 
 static void test_ragged_n_k(void **state) {
   static const int64_t ns[] = {1, 3, 16, 127, 128, 129, 257}, ks[] = {1, 15, 16, 17, 127, 128, 129, 255, 1000, 4099};
-  (void)state;
   for (int i = 0; i < device_kinds(device.ops) * COUNT(ns) * COUNT(ks); i += DEVICE_EVERY) {
     int kind = i / (COUNT(ns) * COUNT(ks));
     struct gemm_weight shape = {.n = ns[i / COUNT(ks) % COUNT(ns)],
@@ -292,7 +285,6 @@ static void test_ragged_n_k(void **state) {
 }
 
 static void test_long_k(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 5, .k = 131071, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
@@ -304,7 +296,6 @@ static void test_long_k(void **state) {
 
 /* The largest sum that s32 must hold, and its negative. */
 static void test_int8_extremes(void **state) {
-  (void)state;
   int64_t k = 131071;
   int8_t *codes = malloc((size_t)(2 * k));
   assert_non_null(codes);
@@ -350,7 +341,6 @@ static void one_chain(const struct oracle_weight *weight, struct backend_weight 
 }
 
 static void test_chains(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
         .n = 132, .k = 516, .format = oracle_kinds[kind].format, .scale = oracle_kinds[kind].scale};
@@ -413,7 +403,6 @@ static void check_codes(const struct gemm_weight *shape, enum gemm_type x_type) 
 }
 
 static void test_codes(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops) * 3; kind++) {
     struct gemm_weight shape = {
         .n = 300, .k = 300, .format = oracle_kinds[kind / 3].format, .scale = oracle_kinds[kind / 3].scale};
@@ -457,7 +446,6 @@ static void check_non_finite(const struct gemm_weight *shape, struct oracle_x *x
 }
 
 static void test_non_finite(void **state) {
-  (void)state;
   for (int i = 0; i < device_kinds(device.ops) * 9; i++) {
     struct gemm_weight shape = {
         .n = 131, .k = 400, .format = oracle_kinds[i / 9].format, .scale = oracle_kinds[i / 9].scale};
@@ -480,7 +468,6 @@ static void test_non_finite(void **state) {
 /* The same of INT2 among rows none of which has numbers that a kernel has to scale. */
 static void test_non_finite_among_usual(void **state) {
   static const int64_t ms[] = {8, 9, 20, 32};
-  (void)state;
   struct gemm_weight shape = {.n = 900, .k = 400, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
   for (int i = 0; i < COUNT(ms) * 9; i++) {
     struct oracle_x x;

@@ -108,7 +108,6 @@ static void numbers_free(struct numbers *numbers) {
 
 static enum status read_numbers(void *context, uint64_t offset, void *to, uint64_t bytes, struct error *error) {
   const struct numbers *numbers = context;
-  (void)error;
   memcpy(to, numbers->bytes + offset, bytes);
   return STATUS_OK;
 }
@@ -219,7 +218,6 @@ static struct backend_source source_of(struct numbers *numbers, bool ternary) {
 static void test_bits_are_the_hosts(void **state) {
   static const int64_t shapes[][2] = {{9, 1},      {130, 100},   {300, 129}, {257, 1000},
                                       {129, 4096}, {1500, 2048}, {160, 9000}};
-  (void)state;
   skip_without();
   for (int i = 0; i < COUNT(shapes); i++)
     for (int t = 0; t < COUNT(types); t++) {
@@ -235,7 +233,6 @@ static void test_bits_are_the_hosts(void **state) {
 /* Many groups of every kind of distribution: where two scales are nearly as good, the same one is taken. */
 static void test_least_squares_in_quantity(void **state) {
   static const struct target target = {GEMM_FORMAT_INT2, GEMM_SCALE_GROUP, false};
-  (void)state;
   skip_without();
   for (int t = 0; t < COUNT(types); t++) {
     struct numbers numbers = numbers_make(types[t], 4096, 2048);
@@ -248,7 +245,6 @@ static void test_least_squares_in_quantity(void **state) {
 /* What another process has on the device: a slab, into which halves are stored as they are. */
 static void test_from_device_memory(void **state) {
   enum { N = 384, K = 512, AT = 4096 };
-  (void)state;
   skip_without();
   for (int t = 1; t < COUNT(types); t++) {
     struct numbers numbers = numbers_make(types[t], N, K);
@@ -300,7 +296,6 @@ static void refused(struct numbers *numbers, const struct target *target, const 
 /* The first in the order of the rows, whatever slice ends first. */
 static void test_bad_values_have_a_place(void **state) {
   enum { N = 3000, K = 2048 };
-  (void)state;
   skip_without();
   struct numbers numbers = numbers_make(GEMM_F32, N, K);
   put(&numbers, (int64_t)2600 * K + 7, NAN);
@@ -319,7 +314,6 @@ static void test_what_the_device_does_not_convert(void **state) {
   static const struct target beyond[] = {{GEMM_FORMAT_F16, GEMM_SCALE_NONE, false},
                                          {GEMM_FORMAT_BF16, GEMM_SCALE_NONE, false},
                                          {GEMM_FORMAT_INT2, GEMM_SCALE_ROW, false}};
-  (void)state;
   skip_without();
   struct numbers numbers = numbers_make(GEMM_F32, 4, 256);
   uint8_t out[16384] = {0};

@@ -90,7 +90,6 @@ static void types_of(const struct lent *lent, enum gemm_type x_type, int64_t m) 
 /* K where x can be read where it lies, and where its rows are too short or lie askew for that. */
 static void test_types(void **state) {
   static const struct { int64_t n, k, m; } sizes[] = {{129, 260, 17}, {256, 512, 16}, {384, 1024, 1}};
-  (void)state;
   for (int i = 0; i < device_kinds(owner.ops) * COUNT(sizes); i++) {
     int kind = i / COUNT(sizes), size = i % COUNT(sizes);
     struct gemm_weight shape = kind_shape(kind, sizes[size].n, sizes[size].k);
@@ -104,7 +103,6 @@ static void test_types(void **state) {
 }
 
 static void test_rows(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 130, 384);
     struct lent lent;
@@ -176,7 +174,6 @@ static void moved(const struct lent *lent, enum gemm_type x_type, int64_t m, enu
 
 static void test_moved(void **state) {
   static const int64_t rows[] = {1, 16, 80};
-  (void)state;
   for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 256, 512);
     struct lent lent;
@@ -216,7 +213,6 @@ static void try_variants(const struct lent *lent, const struct oracle_x *x, int6
 
 static void test_variants(void **state) {
   static const int64_t ms[] = {1, 8, 32, 128};
-  (void)state;
   for (int kind = 0; kind < device_kinds(owner.ops); kind++) {
     struct gemm_weight shape = kind_shape(kind, 512, 1024);
     struct lent lent;
@@ -288,7 +284,6 @@ static void layer_judge(const struct layer *layer, const struct device_request *
 
 static void test_plans(void **state) {
   static const int64_t ms[] = {1, 3, 16, 65};
-  (void)state;
   for (int i = 0; i < device_kinds(owner.ops) * COUNT(ms); i++) {
     struct layer layer;
     struct oracle_x x;
@@ -366,7 +361,6 @@ static void *enqueue_often(void *argument) {
 static void test_lanes_by_threads(void **state) {
   struct turn turns[LANES];
   pthread_t threads[LANES];
-  (void)state;
   for (int i = 0; i < LANES; i++)
     turn_make(&turns[i], i);
   for (int i = 0; i < LANES; i++)
@@ -398,7 +392,6 @@ static void *enqueue_or_busy(void *argument) {
 static void test_one_lane_by_threads(void **state) {
   struct turn turn;
   pthread_t threads[2];
-  (void)state;
   turn_make(&turn, 0);
   for (int i = 0; i < 2; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, enqueue_or_busy, &turn), 0);
@@ -415,7 +408,6 @@ static void test_one_lane_by_threads(void **state) {
  * the one ahead has ended must not show. */
 static void test_chained(void **state) {
   static const int kinds[] = {1, 4, 6, 9};
-  (void)state;
   for (int i = 0; i < COUNT(kinds); i++) {
     struct gemm_weight shape = kind_shape(kinds[i], 512, 512);
     struct lent lent;
@@ -462,7 +454,6 @@ static void await_unheld(const struct backend_weight *weight) {
 static void test_captured(void **state) {
   struct turn turns[LANES];
   void *graphs[LANES];
-  (void)state;
   for (int i = 0; i < LANES; i++) {
     turn_make(&turns[i], i);
     assert_false(ops->weight_held(lanes.device.backend, turns[i].lent.handle));
@@ -500,7 +491,6 @@ static enum status refused(struct backend *backend, int lane, const struct backe
 
 static void test_refusals(void **state) {
   struct turn turn;
-  (void)state;
   turn_make(&turn, 0);
   struct backend *backend = lanes.device.backend;
   struct backend_job job = turn.job;
@@ -526,7 +516,6 @@ static void test_refusals(void **state) {
 }
 
 static int group_open(void **state) {
-  (void)state;
   device_open(&owner, ops, 1, SLAB_BYTES);
   if (!lanes_open(&lanes, &owner, LANES, ROWS_MOST))
     fail_msg("this process cannot use the GPU");
@@ -534,7 +523,6 @@ static int group_open(void **state) {
 }
 
 static int group_close(void **state) {
-  (void)state;
   lanes_close(&lanes);
   device_close(&owner);
   return close(owner.slab_fd);

@@ -239,7 +239,6 @@ static struct step step_of(int kind, int64_t n, int64_t k, int64_t experts, enum
 
 /* Sizes that no tile divides, every format. */
 static void test_formats(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 6, 19};
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct step step = step_of(kind, 131, 260, 5, type_for(GEMM_FORMAT_INT8, kind));
@@ -253,7 +252,6 @@ static void test_formats(void **state) {
 
 /* One expert, all of them, many of them, and sizes that tiles do divide. */
 static void test_counts(void **state) {
-  (void)state;
   static const struct {
     int64_t experts, top, n, k;
   } cases[] = {{1, 1, 48, 64}, {3, 3, 128, 256}, {64, 8, 64, 128}, {33, 4, 17, 48}, {512, 2, 16, 32}, {8, 8, 256, 512}};
@@ -270,7 +268,6 @@ static void test_counts(void **state) {
 
 /* Gate and up, SwiGLU, down, sum: every format before every other. */
 static void test_layers(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 9};
   for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i += DEVICE_EVERY) {
     int first = i / device_kinds(device.ops), second = i % device_kinds(device.ops);
@@ -290,7 +287,6 @@ static void test_layers(void **state) {
 }
 
 static void test_many_rows(void **state) {
-  (void)state;
   static const int64_t rows[] = {700};
   struct step steps[] = {step_of(1, 2 * 192, 256, 8, GEMM_BF16), step_of(3, 256, 192, 8, GEMM_BF16)};
   struct layer layer;
@@ -303,7 +299,6 @@ static void test_many_rows(void **state) {
 
 /* Products of more blocks of rows of W than a GPU computes at a time, one behind the other. */
 static void test_layers_of_many_blocks(void **state) {
-  (void)state;
   static const int64_t rows[] = {5};
   for (int kind = 0; kind < device_kinds(device.ops); kind += DEVICE_EVERY) {
     enum gemm_format format = oracle_kinds[kind].format;
@@ -320,7 +315,6 @@ static void test_layers_of_many_blocks(void **state) {
 
 /* Whole blocks of 64 rows, which a GPU may keep in tiles: few and many groups of K, any type of x and y. */
 static void test_whole_blocks(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 23};
   static const struct { int64_t n, k; } shapes[] = {{64, 100}, {192, 1152}, {320, 1064}};
   for (int i = 0; i < device_kinds(device.ops) * COUNT(shapes); i += 2 * DEVICE_EVERY - 1) {
@@ -371,7 +365,6 @@ static void check_kernels(const struct step *step, enum ids ids, int64_t m, int 
 
 /* Tiles that are full, ragged and empty; those of a CPU are small. */
 static void test_every_kernel(void **state) {
-  (void)state;
   static const int64_t on_gpu[] = {1, 40, 530}, on_cores[] = {1, 40, 90};
   const int64_t *rows = device.ops->on_cores ? on_cores : on_gpu, n = device.ops->on_cores ? 176 : 704;
   enum { ROWS = COUNT(on_gpu) };
@@ -383,7 +376,6 @@ static void test_every_kernel(void **state) {
 
 /* Somewhat more pieces of 256 rows of W than a GPU computes at a time, of experts that have a tile or two. */
 static void test_a_round_and_some(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops) && !device.ops->on_cores; kind += DEVICE_EVERY) {
     if (gemm_quantizes_x(oracle_kinds[kind].format)) {
       struct step step = step_of(kind, 520, 128, 33, GEMM_BF16);
@@ -394,7 +386,6 @@ static void test_a_round_and_some(void **state) {
 
 /* More pairs than are sorted at once. */
 static void test_a_great_many_pairs(void **state) {
-  (void)state;
   static const int64_t rows[] = {40000};
   struct step step = step_of(1, 2, 16, 9, GEMM_F32);
   struct layer layer;
@@ -405,7 +396,6 @@ static void test_a_great_many_pairs(void **state) {
 
 /* What is asked of one expert is what its weight gives as a dense one; on the CPU to the bit. */
 static void test_against_dense_products(void **state) {
-  (void)state;
   enum { M = 13, E = 3 };
   for (int kind = 0; kind < device_kinds(device.ops) && device.ops->on_cores; kind++) {
     struct step step = step_of(kind, 70, 200, E, GEMM_F32);
@@ -436,7 +426,6 @@ static void test_against_dense_products(void **state) {
 
 /* A NaN spoils the pairs of its row, and nothing else. */
 static void test_a_row_that_is_not_finite(void **state) {
-  (void)state;
   enum { M = 6, T = 2, N = 90 };
   struct step step = step_of(1, N, 200, 4, GEMM_BF16);
   struct layer layer;
@@ -463,7 +452,6 @@ static void test_a_row_that_is_not_finite(void **state) {
 }
 
 static void test_turns(void **state) {
-  (void)state;
   enum { M = 300, T = 2 };
   struct step steps[] = {step_of(1, 2 * 192, 256, 8, GEMM_BF16), step_of(1, 256, 192, 8, GEMM_BF16)};
   struct layer layer;
@@ -495,7 +483,6 @@ static void test_turns(void **state) {
 
 /* The canonical form comes back as it was stored. */
 static void test_read(void **state) {
-  (void)state;
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct step step = step_of(kind, 131, 260, 3, GEMM_F32);
     struct layer layer;
@@ -523,7 +510,6 @@ static void expect_refused(const struct backend_job *job, enum status status, en
 }
 
 static void test_refused(void **state) {
-  (void)state;
   struct step steps[] = {step_of(1, 64, 64, 4, GEMM_BF16), step_of(1, 64, 64, 3, GEMM_BF16)};
   struct layer layer;
   struct oracle_x x;

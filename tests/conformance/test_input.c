@@ -80,7 +80,6 @@ static void one_weight(const struct gemm_weight *shape, const int64_t *rows, int
 static void test_all(void **state) {
   static const int64_t rows[] = {1, 7, 70};
   struct gemm_weight shape;
-  (void)state;
   for (int at = 0; next_shape(&at, 131, 1024, &shape); at += DEVICE_EVERY - 1)
     one_weight(&shape, rows, COUNT(rows));
 }
@@ -89,7 +88,6 @@ static void test_all(void **state) {
 static void test_lengths(void **state) {
   static const int64_t ks[] = {1, 61, 300, 4 * 61, 64 * 67, 5 * 1024, 9 * 1024}, rows[] = {1, 5}, many[] = {66};
   struct gemm_weight shape;
-  (void)state;
   for (int i = 0; i < COUNT(ks); i++)
     for (int at = i % DEVICE_EVERY; next_shape(&at, 19, ks[i], &shape); at += DEVICE_EVERY - 1) {
       one_weight(&shape, rows, COUNT(rows));
@@ -102,7 +100,6 @@ static void test_lengths(void **state) {
 static void test_long_rows(void **state) {
   static const int64_t ks[] = {20480, 20481, 40960, 40961}, rows[] = {2};
   struct gemm_weight shape;
-  (void)state;
   for (int i = 0; i < COUNT(ks); i++)
     for (int at = 0; next_shape(&at, 3, ks[i], &shape);)
       if (shape.input == GEMM_INPUT_ORDER)
@@ -112,7 +109,6 @@ static void test_long_rows(void **state) {
 /* A row with a NaN or an infinity is NaN, and no other row notices. */
 static void test_not_finite(void **state) {
   struct gemm_weight shape;
-  (void)state;
   for (int at = 0; next_shape(&at, 33, 1024, &shape);) {
     struct oracle_weight weight;
     struct oracle_x x;
@@ -134,7 +130,6 @@ static void test_not_finite(void **state) {
 /* Rows of several jobs as one product. */
 static void test_chains(void **state) {
   struct gemm_weight shape;
-  (void)state;
   for (int at = 0; next_shape(&at, 64, 1024, &shape);) {
     struct oracle_weight weight;
     struct oracle_x x;
@@ -156,7 +151,6 @@ static void test_chains(void **state) {
 /* What is stored is what comes back, with what is done to x. */
 static void test_back(void **state) {
   struct gemm_weight shape;
-  (void)state;
   for (int at = 0; next_shape(&at, 70, 512 * 2, &shape);) {
     struct oracle_weight weight;
     struct error error;
@@ -180,7 +174,6 @@ static void test_layout(void **state) {
   struct backend_weight *handle;
   struct oracle_weight weight;
   struct error error;
-  (void)state;
   oracle_weight_make(&weight, &shape, 10);
   assert_int_equal(device.ops->weight_plan(device.backend, &shape, &plan, &error), STATUS_OK);
   assert_int_equal(device.ops->weight_plan(device.backend, &bare, &plain, &error), STATUS_OK);
@@ -274,7 +267,6 @@ static void run_layers(struct lanes *lanes) {
 }
 
 static void test_plans(void **state) {
-  (void)state;
   run_layers(NULL);
 }
 
@@ -302,7 +294,6 @@ static void enqueue_one(struct lanes *lanes, const struct gemm_weight *shape, en
 static void test_enqueue(void **state) {
   struct gemm_weight shape;
   struct lanes lanes;
-  (void)state;
   if (!lanes_open(&lanes, &device, 1, PLAN_ROWS))
     skip();
   for (int at = 0; next_shape(&at, 40, 1024, &shape);)

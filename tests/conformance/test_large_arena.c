@@ -96,7 +96,6 @@ static void one(struct backend_weight *weight, enum gemm_type x_type, int64_t m,
 
 /* Over each end of 16 MiB that a piece might have, in few rows and many. */
 static void test_rows_anywhere(void **state) {
-  (void)state;
   for (int kind = 0; kind < 2; kind++) {
     enum gemm_format format = kind == 0 ? GEMM_FORMAT_F16 : GEMM_FORMAT_INT8;
     enum gemm_type x_type = kind == 0 ? GEMM_F16 : GEMM_F32;
@@ -113,7 +112,6 @@ static void test_rows_anywhere(void **state) {
 
 /* W that comes with its product lies across an end, too. */
 static void test_operand_anywhere(void **state) {
-  (void)state;
   for (uint64_t end = 16 * MIB; end < 96 * MIB; end += 16 * MIB) {
     uint64_t stride = (K + 4) * 2, w_at = end - 40000;
     struct backend_operand operand = {.shape = {.n = N, .k = K, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},

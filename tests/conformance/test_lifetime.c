@@ -62,7 +62,6 @@ static const char **child_arguments; /* backend, slab fd, slab bytes, layout, ex
 
 /* What the other process does with the slab that it was handed. */
 static void test_import(void **state) {
-  (void)state;
   struct device own;
   struct backend_weight *weight = NULL;
   struct error error = {0};
@@ -102,7 +101,6 @@ static int run_child(const char *backend, int slab_fd, uint64_t slab_bytes, uint
 }
 
 static void test_slab_outlives_its_maker(void **state) {
-  (void)state;
   struct device maker;
   struct backend_plan plan;
   struct error error = {0};
@@ -134,7 +132,6 @@ static void test_slab_outlives_its_maker(void **state) {
 
 /* One bit of one code changes the checksum; the same bytes elsewhere in the slab do not. */
 static void test_checksum(void **state) {
-  (void)state;
   struct error error = {0};
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
@@ -156,7 +153,6 @@ static void test_checksum(void **state) {
 
 /* Into a slab of another size: the same bytes, which serve there, and nothing beside them. */
 static void test_copy(void **state) {
-  (void)state;
   struct error error = {0};
   struct backend_plan plan;
   struct backend_slab *other = NULL;
@@ -199,7 +195,6 @@ static void test_copy(void **state) {
 }
 
 static void test_unknown_layout(void **state) {
-  (void)state;
   struct gemm_weight shape = {.n = 8, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
   struct backend_weight *handle = NULL;
   struct error error = {0};
@@ -210,7 +205,6 @@ static void test_unknown_layout(void **state) {
 }
 
 static void test_busy(void **state) {
-  (void)state;
   struct device own;
   struct oracle_weight weight;
   struct oracle_x x;
@@ -244,12 +238,9 @@ static void test_busy(void **state) {
   oracle_weight_free(&weight);
 }
 
-/* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
- * before they come; the machine's own cores take it with them, and give it back. */
 /* The same product again and again, each time of a weight elsewhere: where it was before is no memory any more. Also by
  * copies of it, which do not outlive a rest. */
 static void test_measured_where_it_lies_now(void **state) {
-  (void)state;
   struct error error = {0};
   struct backend_plan plan;
   struct oracle_weight weight;
@@ -287,8 +278,9 @@ static void test_measured_where_it_lies_now(void **state) {
   oracle_weight_free(&weight);
 }
 
+/* What products under way need is counted and stays within what `in_flight` of them may take. A device takes some of it
+ * before they come; the machine's own cores take it with them, and give it back. */
 static void test_working_memory(void **state) {
-  (void)state;
   struct device own;
   struct oracle_weight weight;
   struct oracle_x x;

@@ -122,7 +122,6 @@ static void check_rows(const struct pair *pair, const struct foreign *foreign, c
 }
 
 static void test_products(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 5, 67, 300};
   struct foreign foreign;
   foreign_open(&foreign, (uint64_t)1 << 20);
@@ -146,7 +145,6 @@ static void test_products(void **state) {
 /* W is what a product has written into the memory: in place, in rows that are longer, and not aligned as kernels like
  * it. The bits are those of W in the arena. */
 static void test_operand(void **state) {
-  (void)state;
   enum { ROWS_OF_W = 32, M = 5, STRIDE = FIRST_N * 2, W_AT = 1 << 20, X_AT = 2 << 20, Y_AT = 3 << 20 };
   static const struct { uint64_t at, stride; } places[] = {{PLACE, STRIDE}, {PLACE + 16, STRIDE}, {PLACE, STRIDE + 64}};
   const struct oracle_kind f16 = {.format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
@@ -195,7 +193,6 @@ static void test_operand(void **state) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   struct foreign foreign;
   struct backend_arena *memory;
   struct error error;

@@ -276,13 +276,11 @@ static void all_forms(int size, const struct foreign *foreign) {
 }
 
 static void test_forms(void **state) {
-  (void)state;
   for (int size = 0; size < COUNT(form_sizes); size++)
     all_forms(size, NULL);
 }
 
 static void test_forms_in_memory(void **state) {
-  (void)state;
   struct foreign foreign;
   foreign_open(&foreign, (uint64_t)8 << 20);
   for (int size = 0; size < COUNT(form_sizes); size++)
@@ -293,7 +291,6 @@ static void test_forms_in_memory(void **state) {
 
 /* As the tuner does it: all that is listed for a form computes it, wherever the tensors lie, and can be timed. */
 static void test_every_variant_of_a_form(void **state) {
-  (void)state;
   enum { SIZE = 2 };
   const struct backend_ops *ops = device.ops;
   struct foreign foreign;
@@ -349,7 +346,6 @@ static void test_every_variant_of_a_form(void **state) {
 }
 
 static void test_tensors(void **state) {
-  (void)state;
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   for (int size = 0; size < COUNT(sizes); size++)
     for (int y = 0; y < COUNT(y_types); y++) {
@@ -360,7 +356,6 @@ static void test_tensors(void **state) {
 
 /* Kernels that serve stored weights of the shape serve these, too, or give way to the backend's own choice. */
 static void test_every_variant(void **state) {
-  (void)state;
   static const enum gemm_format formats[] = {GEMM_FORMAT_F16, GEMM_FORMAT_BF16};
   for (int i = 0; i < COUNT(formats) * COUNT(sizes); i++) {
     int size = i / COUNT(formats);
@@ -382,7 +377,6 @@ static void test_every_variant(void **state) {
 }
 
 static void test_other_formats_are_refused(void **state) {
-  (void)state;
   struct backend_operand operand = {
       .shape = {.n = 64, .k = 64, .format = GEMM_FORMAT_INT8}, .w = device.base, .stride = 64};
   struct backend_job job = {.operand = &operand,

@@ -142,7 +142,6 @@ static void one(struct side sides[2], const struct gemm_weight *shape, int64_t m
 static void test_same_kernel(void **state) {
   static const enum gemm_format formats[] = {GEMM_FORMAT_FP8, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2};
   static const int64_t rows[] = {1, 16, 64};
-  (void)state;
   for (int i = 0; i < 3; i++) {
     struct side sides[2] = {{.name = "served", .backend = owner.backend},
                             {.name = "direct", .backend = lanes.device.backend}};

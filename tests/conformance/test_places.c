@@ -33,7 +33,6 @@ static void skip_others(void) {
 }
 
 static void test_check(void **state) {
-  (void)state;
   skip_others();
   assert_true(device.backend->gpu.places);
   for (int i = 0; i < 3; i++) {
@@ -66,7 +65,6 @@ static void judge(const struct oracle_weight *weight, struct backend_weight *han
 }
 
 static void test_without(void **state) {
-  (void)state;
   static const struct gemm_weight shape = {.n = N, .k = K, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
   struct backend *const backend = device.backend;
   struct backend_plan tiles, plain;
@@ -91,12 +89,10 @@ static void test_without(void **state) {
 }
 #else
 static void test_check(void **state) {
-  (void)state;
   skip();
 }
 
 static void test_without(void **state) {
-  (void)state;
   skip();
 }
 #endif

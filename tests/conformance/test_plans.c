@@ -147,7 +147,6 @@ static enum gemm_type type_for(enum gemm_format format, int i) {
 
 /* Every format behind every other, as a gated layer of an odd number of columns. */
 static void test_formats(void **state) {
-  (void)state;
   for (int i = 0; i < device_kinds(device.ops) * device_kinds(device.ops); i += DEVICE_EVERY) {
     const struct oracle_kind *first = &oracle_kinds[i / device_kinds(device.ops)],
                              *second = &oracle_kinds[i % device_kinds(device.ops)];
@@ -162,7 +161,6 @@ static void test_formats(void **state) {
 
 /* Every activation, gated and not, between products and behind the last. */
 static void test_activations(void **state) {
-  (void)state;
   for (int i = 0; i < 4 * 2 * 3; i++) {
     const enum gemm_activation activation = (enum gemm_activation)(i % 4);
     const bool gated = i / 4 % 2 == 1;
@@ -176,7 +174,6 @@ static void test_activations(void **state) {
 }
 
 static void test_lengths(void **state) {
-  (void)state;
   const struct step steps[] = {
       {GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 2 * 640, GEMM_BF16, GEMM_TYPE_NONE, GEMM_SILU, true},
       {GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 384, GEMM_F16, GEMM_F16, GEMM_RELU, false},
@@ -245,7 +242,6 @@ static void check_singles(const struct step *steps, bool exact) {
 
 /* Activations that round nothing leave no room for a difference; the others for little. */
 static void test_against_single_products(void **state) {
-  (void)state;
   for (int i = 0; i < device_kinds(device.ops) * 5; i++) {
     const struct oracle_kind *kind = &oracle_kinds[i / 5];
     static const enum gemm_activation activations[] = {GEMM_ACTIVATION_NONE, GEMM_RELU, GEMM_SILU, GEMM_GELU,
@@ -267,7 +263,6 @@ static const struct step layer[] = {
 };
 
 static void test_chains(void **state) {
-  (void)state;
   for (int gated_last = 0; gated_last < 2; gated_last++) {
     struct step steps[] = {layer[0], layer[1]};
     struct plan plan;
@@ -287,7 +282,6 @@ static void test_chains(void **state) {
 }
 
 static void test_a_row_that_is_not_finite(void **state) {
-  (void)state;
   struct plan plan;
   struct oracle_x x;
   plan_make(&plan, 200, layer, 2);
@@ -309,7 +303,6 @@ static void test_a_row_that_is_not_finite(void **state) {
 }
 
 static void test_types_that_do_not_follow(void **state) {
-  (void)state;
   const struct step steps[] = {
       {GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 64, GEMM_BF16, GEMM_TYPE_NONE, GEMM_RELU, false},
       {GEMM_FORMAT_F16, GEMM_SCALE_NONE, 64, GEMM_F16, GEMM_TYPE_NONE, GEMM_RELU, false},
@@ -329,7 +322,6 @@ static void test_types_that_do_not_follow(void **state) {
 
 /* The time of a sequence is that of its kernels: asked for as the tuner asks, with and without overlap. */
 static void test_measured(void **state) {
-  (void)state;
   struct plan plan;
   struct oracle_x x;
   struct error error;

@@ -100,7 +100,6 @@ static void repeat(const struct kit *kit, bool chain) {
 }
 
 static void test_products(void **state) {
-  (void)state;
   for (int i = 0; i < device_kinds(current); i++) {
     struct kit kit;
     kit_make(&kit, &oracle_kinds[i]);
@@ -112,7 +111,6 @@ static void test_products(void **state) {
 
 /* A weight goes, and another comes to the same place and perhaps the same handle: nothing of the first is left. */
 static void test_weights_that_come_and_go(void **state) {
-  (void)state;
   static const struct oracle_kind kinds[] = {{GEMM_FORMAT_INT8, GEMM_SCALE_ROW}, {GEMM_FORMAT_FP8, GEMM_SCALE_ROW}};
   for (int round = 0; round < 6; round++) {
     struct kit kit;
@@ -128,13 +126,11 @@ static void test_weights_that_come_and_go(void **state) {
 }
 
 static int group_setup(void **state) {
-  (void)state;
   device_open(&device, current, 2, SLAB_BYTES);
   return 0;
 }
 
 static int group_teardown(void **state) {
-  (void)state;
   device_close(&device);
   return close(device.slab_fd);
 }

@@ -24,7 +24,6 @@ static bool has_turns(void) {
 
 /* Every format, with a bias, rows of x and y apart; and the same as a chain of jobs is one product. */
 static void test_formats(void **state) {
-  (void)state;
   if (!has_turns())
     skip();
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
@@ -66,7 +65,6 @@ static void test_formats(void **state) {
  * two turns. */
 static void test_tensors(void **state) {
   enum { N = 12000, K = 24, M = 150 };
-  (void)state;
   if (!has_turns())
     skip();
   struct gemm_weight shape = {.n = N, .k = K, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
@@ -121,7 +119,6 @@ static void test_tensors(void **state) {
 /* Two products with an activation between: rows by turns are those of the whole. */
 static void test_plan(void **state) {
   enum { N = 64 };
-  (void)state;
   if (!has_turns())
     skip();
   struct gemm_weight shape = {.n = N, .k = N, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -154,7 +151,6 @@ static void test_plan(void **state) {
 }
 
 static void test_not_wanted(void **state) {
-  (void)state;
   if (!has_turns())
     skip();
   struct gemm_weight shape = {.n = 64, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -183,7 +179,6 @@ static void test_not_wanted(void **state) {
 /* What is predicted grows with the rows, and few of them take no turns. */
 static void test_predicted(void **state) {
   enum { LONG_NS = 2000000 };
-  (void)state;
   if (!has_turns())
     skip();
   struct gemm_weight shape = {.n = 2048, .k = 2048, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
@@ -209,7 +204,6 @@ static void test_predicted(void **state) {
 static void test_long_rows(void **state) {
   enum { K = 5 << 20, BYTES_MOST = 48 << 20 };
   static const struct gemm_weight shape = {.n = 1, .k = K, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE};
-  (void)state;
   if (!has_turns())
     skip();
   uint16_t *x = (uint16_t *)(void *)device.base;

@@ -58,7 +58,6 @@ static int list_all(const struct variant_problem *problem, struct variant out[VA
 }
 
 static void test_variants(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 5, 14, 31, 64, 67};
   for (int kind = 0; kind < device_kinds(device.ops); kind++) {
     struct gemm_weight shape = {
@@ -107,7 +106,6 @@ static void test_many_rows(void **state) {
   } kinds[] = {{GEMM_FORMAT_INT2, GEMM_F16, GEMM_F16},
                {GEMM_FORMAT_INT2, GEMM_BF16, GEMM_BF16},
                {GEMM_FORMAT_INT2A8, GEMM_BF16, GEMM_F16}};
-  (void)state;
   for (int i = 0; i < COUNT(kinds); i++) {
     struct gemm_weight shape = {.n = wide(4500), .k = 300, .format = kinds[i].format, .scale = GEMM_SCALE_GROUP};
     struct oracle_weight weight;
@@ -176,13 +174,11 @@ static void many_rows_of_bytes(enum gemm_format format, int64_t n, int64_t k) {
 }
 
 static void test_many_rows_fp8(void **state) {
-  (void)state;
   many_rows_of_bytes(GEMM_FORMAT_FP8, 1100, 1304);
   many_rows_of_bytes(GEMM_FORMAT_FP8, 4500, 300);
 }
 
 static void test_many_rows_int8(void **state) {
-  (void)state;
   many_rows_of_bytes(GEMM_FORMAT_INT8, 1037, 1304);
 }
 
@@ -194,7 +190,6 @@ static void test_shared_rows(void **state) {
       {.n = 330, .k = 2100, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_GROUP},
       {.n = 330, .k = 2100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
   };
-  (void)state;
   for (int i = 0; i < COUNT(shapes) * COUNT(ms); i++) {
     const struct gemm_weight *shape = &shapes[i / COUNT(ms)];
     struct oracle_weight weight;

@@ -1,6 +1,5 @@
 /* One weight in one format: products through gemmd, against float64. */
-#ifndef DEMO_CHECK_H
-#define DEMO_CHECK_H
+#pragma once
 
 #include "../../client/gemmclient.h"
 #include "subject.h"
@@ -16,5 +15,3 @@ struct check {
 
 /* "int8", "fp8", "int2". The weight is known to gemmd as the tensor's name, a dot and the format. */
 void check_run(gemmd_session *session, const struct subject *subject, enum gemmd_format format, struct check *check);
-
-#endif

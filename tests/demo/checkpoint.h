@@ -1,6 +1,5 @@
 /* Reads a safetensors file with no code of the daemon's, so that the two check each other. */
-#ifndef DEMO_CHECKPOINT_H
-#define DEMO_CHECKPOINT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ const struct tensor *checkpoint_find_suffix(const struct checkpoint *checkpoint,
 void tensor_row(const struct tensor *tensor, int64_t row, float *out);
 /* All of it, row-major; NULL where memory runs out. The caller frees it. */
 float *tensor_values(const struct tensor *tensor);
-
-#endif

@@ -1,6 +1,5 @@
 /* Repeatable random numbers. */
-#ifndef DEMO_RANDOM_H
-#define DEMO_RANDOM_H
+#pragma once
 
 #include <math.h>
 #include <stdint.h>
@@ -18,5 +17,3 @@ static inline float random_normal(uint64_t *state) {
   double radius = sqrt(-2 * log(random_uniform(state)));
   return (float)(radius * cos(6.283185307179586 * random_uniform(state)));
 }
-
-#endif

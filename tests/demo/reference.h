@@ -1,7 +1,6 @@
 /* Products in float64, and the quantizers of the README's "Numbers", written again from that text: nothing here is
  * the daemon's code. */
-#ifndef DEMO_REFERENCE_H
-#define DEMO_REFERENCE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ double reference_worst_row(const float *y, const double *reference, int64_t m, i
 
 /* Whether w [n, k] has, in every row and group of 128 columns, no values but -s, 0, s and 2s for one s. */
 bool reference_is_int2(const float *w, int64_t n, int64_t k);
-
-#endif

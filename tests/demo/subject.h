@@ -1,6 +1,5 @@
 /* What is multiplied: matrices of a checkpoint, and rows that fit them. */
-#ifndef DEMO_SUBJECT_H
-#define DEMO_SUBJECT_H
+#pragma once
 
 #include "checkpoint.h"
 
@@ -24,5 +23,3 @@ size_t subject_choose(const struct checkpoint *checkpoint, const struct tensor *
 /* False where memory runs out. */
 bool subject_make(struct subject *subject, const struct checkpoint *checkpoint, const struct tensor *tensor);
 void subject_free(struct subject *subject);
-
-#endif

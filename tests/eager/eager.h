@@ -1,6 +1,5 @@
 /* What gemm-eager's files share. A failure ends the program with a sentence. */
-#ifndef TESTS_EAGER_EAGER_H
-#define TESTS_EAGER_EAGER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,5 +32,3 @@ void gpu_print(void);
 
 /* bf16 products of [m, k] by [n, k], the algorithm chosen before: host time of one. Negative: there is no library. */
 double library_time(int64_t m, int64_t n, int64_t k);
-
-#endif

@@ -149,7 +149,6 @@ static void expect_product(gemmd_session *session, int weight) {
 /* ---- tests */
 
 static void a_session_has_each_slab_once(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -180,7 +179,6 @@ static void a_session_has_each_slab_once(void **state) {
 static void a_slab_on_cores_is_for_reading(void **state) {
   char path[64];
   int status;
-  (void)state;
   if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin("");
@@ -199,7 +197,6 @@ static void a_slab_on_cores_is_for_reading(void **state) {
 }
 
 static void what_is_borrowed_is_not_overwritten(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
@@ -259,7 +256,6 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
   gemmd_borrower who[4];
   unsigned count;
   int status;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -285,7 +281,6 @@ static void borrowers_are_shown_and_go_with_their_process(void **state) {
 }
 
 static void a_worker_that_dies_takes_nothing_from_a_borrower(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -324,7 +319,6 @@ static void plant(const struct mapped *mapped) {
 
 static void who_has_borrowed_what_was_damaged_is_told(void **state) {
   gemmd_weight_info info;
-  (void)state;
   if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin(""), *other = daemon_join(&daemon_under_test, NULL);
@@ -365,7 +359,6 @@ static void expect_shared(gemmd_session *session, struct mapped *a) {
 }
 
 static void an_upgrade_keeps_what_is_lent(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -382,7 +375,6 @@ static void an_upgrade_keeps_what_is_lent(void **state) {
 }
 
 static void a_restart_with_stored_descriptors_keeps_what_is_lent(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   make("");
@@ -405,7 +397,6 @@ static void a_restart_with_stored_descriptors_keeps_what_is_lent(void **state) {
 }
 
 static void a_gemmd_that_comes_back_empty_leaves_the_borrower_alone(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -442,7 +433,6 @@ static rlim_t leave_descriptors(rlim_t more) {
 static void a_full_table_of_descriptors_is_said(void **state) {
   gemmd_borrowed *borrowed;
   struct rlimit limit;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -462,7 +452,6 @@ static void a_full_table_of_descriptors_is_said(void **state) {
 
 static void there_is_nothing_to_borrow(void **state) {
   gemmd_borrowed *borrowed;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -480,7 +469,6 @@ static void a_weight_in_sixteen_parts_comes_in_two_answers(void **state) {
   struct oracle_weight weight;
   gemmd_borrowed *borrowed;
   unsigned count;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   make("devices = 16\ncpu_threads = 1\n");

@@ -76,7 +76,6 @@ static int load_up(gemmd_weight_info *info, unsigned experts, unsigned expert, c
 }
 
 static int start(void **state) {
-  (void)state;
   gemmd_weight_info info;
   daemon_make(&daemon_under_test, "");
   oracle_experts_make(&up, &up_shape, 1);
@@ -96,7 +95,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   gemmd_disconnect(session);
   daemon_end(&daemon_under_test);
   oracle_experts_free(&up);
@@ -123,7 +121,6 @@ static void *put(const void *data, size_t bytes) {
 
 static double element(const void *context, int64_t row, int64_t k) {
   uint64_t state = (uint64_t)(row * 4099 + k);
-  (void)context;
   return oracle_normal(&state);
 }
 
@@ -184,7 +181,6 @@ static gemmd_weight *open_weight(const char *name) {
 /* ---- products and plans */
 
 static void test_products(void **state) {
-  (void)state;
   static const struct oracle_layer_step step = {.experts = &up, .y_type = GEMM_F32};
   gemmd_weight *weight = open_weight("up");
   assert_int_equal(gemmd_weight_get_info(weight)->experts, E);
@@ -210,7 +206,6 @@ static gemmd_plan *make_plan(gemmd_weight *first, gemmd_weight *second) {
 }
 
 static void test_layer(void **state) {
-  (void)state;
   gemmd_weight *first = open_weight("up"), *second = open_weight("down");
   gemmd_plan *plan = make_plan(first, second);
   for (int i = 0; i < 4; i++) {
@@ -228,7 +223,6 @@ static void test_layer(void **state) {
 
 /* The next worker has them, too. */
 static void test_worker_killed(void **state) {
-  (void)state;
   gemmd_weight *first = open_weight("up"), *second = open_weight("down");
   gemmd_plan *plan = make_plan(first, second);
   struct call call;
@@ -247,7 +241,6 @@ static void test_worker_killed(void **state) {
 
 /* So has the next daemon, to which the catalog is handed over. */
 static void test_upgrade(void **state) {
-  (void)state;
   gemmd_weight *weight = open_weight("down");
   static const struct oracle_layer_step step = {.experts = &up, .y_type = GEMM_F32};
   struct call call;
@@ -268,7 +261,6 @@ static void test_upgrade(void **state) {
 /* ---- loading */
 
 static void test_equal_content_is_shared(void **state) {
-  (void)state;
   gemmd_weight_info info;
   expect_ok(session, load_up(&info, E, 0, "again"));
   assert_true(info.shared);
@@ -292,7 +284,6 @@ static void expect_load_refused(gemmd_load load, int status, const char *text) {
 }
 
 static void test_loads_refused(void **state) {
-  (void)state;
   expect_load_refused((gemmd_load){.tensor = "e.{}.gate", .experts = E + 1}, GEMMD_NOT_FOUND, "no tensor 'e.6.gate'");
   expect_load_refused((gemmd_load){.tensor = "e.{}.gate", .experts = E, .expert = 1}, GEMMD_NOT_FOUND,
                       "no tensor 'e.6.gate'");
@@ -315,7 +306,6 @@ static void expect_call_refused(int got, int status, const char *text) {
 }
 
 static void test_calls_refused(void **state) {
-  (void)state;
   static const struct oracle_layer_step step = {.experts = &up, .y_type = GEMM_F32};
   gemmd_weight *first = open_weight("up"), *second = open_weight("down");
   gemmd_plan *plan;
@@ -363,7 +353,6 @@ static void try(struct raw_session *raw, const struct hostile *hostile) {
 
 /* Straight into the ring, past the library's checks. */
 static void test_hostile_entries(void **state) {
-  (void)state;
   struct raw_session raw;
   raw_open(&raw, daemon_under_test.socket, 4, "up");
   const uint64_t at = raw.tensor_offset;

@@ -19,7 +19,6 @@ static struct daemon gemmd;
 
 static int begin(void **state) {
   struct oracle_weight weight;
-  (void)state;
   daemon_make(&gemmd, "");
   shell_begin(&gemmd);
   oracle_weight_make(&weight, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
@@ -31,7 +30,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  (void)state;
   daemon_end(&gemmd);
   return 0;
 }
@@ -44,7 +42,6 @@ static void check_quantiles(const json_t *object, const char *key) {
 }
 
 static void test_counts_what_it_was_asked_for(void **state) {
-  (void)state;
   json_t *object =
       shell_expect_json("$T/gemm-bench --weight w --m 3 --clients 3 --in-flight 2 --requests 200 --warmup 0 --json", 0);
   assert_string_equal(shell_string(object, "weight"), "w");
@@ -62,7 +59,6 @@ static void test_counts_what_it_was_asked_for(void **state) {
 }
 
 static void test_asks_at_a_rate_for_a_mix(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemm-bench --weight w,w --m 1:3,4:1 --clients 2 --in-flight 4 --rate 20000 "
                                      "--requests 300 --warmup 0 --histogram --json",
                                      0);
@@ -82,7 +78,6 @@ static void test_asks_at_a_rate_for_a_mix(void **state) {
 }
 
 static void test_usage(void **state) {
-  (void)state;
   assert_non_null(strstr(shell_expect("$T/gemm-bench serve --help", 0)->out, "Example:\n  gemm-bench --weight"));
   SHELL_EXPECT_ERROR("$T/gemm-bench --weight w --seconds nan", 2, "--seconds must be", "got nan");
   SHELL_EXPECT_ERROR("$T/gemm-bench --weight w --seconds 1 --requests 1", 2,
@@ -94,7 +89,6 @@ static void test_usage(void **state) {
 }
 
 static void test_fails_where_products_fail(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemm-bench --weight w --x-type e4m3 --requests 4 --warmup 0 --json", 1);
   assert_true(shell_integer(object, "failures") > 0);
   json_decref(object);
@@ -103,7 +97,6 @@ static void test_fails_where_products_fail(void **state) {
 
 /* What an installation has: the program, and no other beside it. A bundle's finds its kernels in lib. */
 static void test_says_where_the_other_way_is_to_be_had(void **state) {
-  (void)state;
   (void)shell_expect(
       "mkdir -p $D/alone/bin && cp $T/gemm-bench $D/alone/bin/ && ln -s $(realpath $T)/../lib $D/alone/lib", 0);
   SHELL_EXPECT_ERROR(
@@ -115,7 +108,6 @@ static void test_says_where_the_other_way_is_to_be_had(void **state) {
 
 /* A bundle has no such program. */
 static void test_compares_with_one_process(void **state) {
-  (void)state;
   if (strcmp(shell_expect("test -x $T/gemm-inprocess && echo there || true", 0)->out, "there\n") != 0)
     skip();
   json_t *object =

@@ -83,7 +83,6 @@ static void write_rows(void) {
 /* ---- the daemon */
 
 static int begin(void **state) {
-  (void)state;
   daemon_make(&gemmd, "");
   shell_begin(&gemmd);
   write_checkpoint();
@@ -94,7 +93,6 @@ static int begin(void **state) {
 }
 
 static int end(void **state) {
-  (void)state;
   daemon_end(&gemmd);
   return 0;
 }
@@ -105,7 +103,6 @@ static const char *const command_names[] = {"status", "weights", "load", "unload
 enum { COMMANDS = sizeof command_names / sizeof *command_names };
 
 static void test_help_lists_every_command(void **state) {
-  (void)state;
   const struct shell_outcome *help = shell_expect("$T/gemmctl --help", 0);
   assert_non_null(strstr(help->out, "| forget PATTERN | watch | report | trials | WEIGHT"));
   assert_string_equal(help->err, "");
@@ -115,7 +112,6 @@ static void test_help_lists_every_command(void **state) {
 }
 
 static void test_every_command_has_an_example(void **state) {
-  (void)state;
   for (int i = 0; i < COMMANDS; i++) {
     char line[64], example[64];
     snprintf(line, sizeof line, "$T/gemmctl %s --help", command_names[i]);
@@ -125,7 +121,6 @@ static void test_every_command_has_an_example(void **state) {
 }
 
 static void test_usage_errors_name_the_option_and_its_value(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("$T/gemmctl", 2, "Usage: gemmctl");
   SHELL_EXPECT_ERROR("$T/gemmctl frobnicate", 2, "gemmctl: unknown command frobnicate");
   SHELL_EXPECT_ERROR("$T/gemmctl status --frob", 2, "gemmctl: status: ", "unknown option --frob");
@@ -157,7 +152,6 @@ static void test_usage_errors_name_the_option_and_its_value(void **state) {
 }
 
 static void test_no_daemon(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("$T/gemmctl --socket $D/none status", 3, "gemmctl: status: ", "/none");
   json_t *object = shell_expect_json("$T/gemmctl --json --socket $D/none status", 3);
   assert_non_null(strstr(shell_string(json_object_get(object, "error"), "text"), "/none"));
@@ -170,7 +164,6 @@ static void test_no_daemon(void **state) {
 /* ---- the daemon's state */
 
 static void test_status(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemmctl status --json", 0);
   assert_int_equal(shell_integer(object, "pid"), gemmd.pid);
   assert_true(shell_integer(object, "names") >= 1 && shell_integer(object, "weights") >= 1);
@@ -189,7 +182,6 @@ static void test_status(void **state) {
 }
 
 static void test_ping_and_version(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemmctl --json ping --count 20", 0);
   const json_t *ns = json_object_get(object, "round_trip_ns");
   assert_int_equal(shell_integer(object, "count"), 20);
@@ -204,7 +196,6 @@ static void test_ping_and_version(void **state) {
 
 /* Every line is a comment or a name, perhaps with labels, and a number; the numbers are those of status. */
 static void test_metrics(void **state) {
-  (void)state;
   static char text[1 << 20];
   unsigned samples = 0;
   snprintf(text, sizeof text, "%s", shell_expect("$T/gemmctl metrics", 0)->out);
@@ -225,7 +216,6 @@ static void test_metrics(void **state) {
 
 /* Every user may read them. */
 static void test_metrics_name_no_weights(void **state) {
-  (void)state;
   shell_expect("$T/gemmctl load model.safetensors --tensor v --format fp8 --name unsaid.name", 0);
   const char *text = shell_expect("$T/gemmctl metrics", 0)->out;
   assert_non_null(strstr(text, "\ngemmd_names 2\n"));
@@ -238,7 +228,6 @@ static void test_metrics_name_no_weights(void **state) {
 /* ---- weights */
 
 static void test_weights(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemmctl weights --json w", 0);
   const json_t *list = json_object_get(object, "weights");
   assert_int_equal(json_array_size(list), 1);
@@ -258,7 +247,6 @@ static void test_weights(void **state) {
 }
 
 static void test_equal_content_is_shared_and_unload_frees_the_last(void **state) {
-  (void)state;
   json_t *object =
       shell_expect_json("$T/gemmctl load model.safetensors --tensor v --format fp8 --name first --json", 0);
   assert_true(json_is_false(json_object_get(object, "shared")));
@@ -278,7 +266,6 @@ static void test_equal_content_is_shared_and_unload_frees_the_last(void **state)
 }
 
 static void test_refusals_name_the_status(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("$T/gemmctl unload none", 1, "gemmctl: unload: ", "none", "(NOT_FOUND)");
   SHELL_EXPECT_ERROR("$T/gemmctl load model.safetensors --tensor none --format int8", 1, "none");
   SHELL_EXPECT_ERROR("$T/gemmctl load missing --tensor w --format int8", 1, "missing");
@@ -297,7 +284,6 @@ static void test_refusals_name_the_status(void **state) {
 }
 
 static void test_replace(void **state) {
-  (void)state;
   shell_expect("$T/gemmctl load model.safetensors --tensor w --format int8 --name replaced", 0);
   json_t *object = shell_expect_json(
       "$T/gemmctl load model.safetensors --tensor v --format int8 --name replaced --replace --json", 0);
@@ -319,7 +305,6 @@ static void check_product(const char *name, int m, double bias) {
 }
 
 static void test_matmul_from_files(void **state) {
-  (void)state;
   json_t *object = shell_expect_json("$T/gemmctl matmul w --x x.f32 --y y.f32 --json", 0);
   assert_int_equal(shell_integer(object, "m"), M);
   assert_int_equal(shell_integer(object, "n"), N);
@@ -330,7 +315,6 @@ static void test_matmul_from_files(void **state) {
 }
 
 static void test_matmul_through_pipes(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("head -c 320 x.f32 | $T/gemmctl matmul w --x - --y - | cat >y.pipe", 0, "2 x 24");
   check_product("y.pipe", 2, 0);
   shell_expect("cat x.f32 | $T/gemmctl matmul w --x - --y y.three --m 3", 0);
@@ -341,7 +325,6 @@ static void test_matmul_through_pipes(void **state) {
 }
 
 static void test_matmul_with_bias(void **state) {
-  (void)state;
   float bias[N];
   for (int i = 0; i < N; i++)
     bias[i] = (float)i * 4;
@@ -354,7 +337,6 @@ static void test_matmul_with_bias(void **state) {
 }
 
 static void test_matmul_of_codes(void **state) {
-  (void)state;
   int32_t sums[M][N];
   shell_expect("$T/gemmctl matmul w --x x.int8 --x-type int8 --y y.s32 --y-type s32", 0);
   assert_int_equal(read_file("y.s32", sums, sizeof sums), sizeof sums);
@@ -375,7 +357,6 @@ static void test_matmul_of_codes(void **state) {
 }
 
 static void test_matmul_refuses_what_does_not_fit(void **state) {
-  (void)state;
   write_file("y.kept", "kept", 4);
   SHELL_EXPECT_ERROR("head -c 161 x.f32 >ragged; $T/gemmctl matmul w --x ragged --y y.kept", 2, "161 bytes",
                      "K = 40 x f32");
@@ -423,7 +404,6 @@ static bool has_http_library(void) {
 
 /* What gemmctl finds by itself is told to programs as gemmd's refusals are. */
 static void test_own_refusals_are_objects_too(void **state) {
-  (void)state;
   expect_refusal("$T/gemmctl matmul w --x missing --y y.no --json", "SYSTEM", "--x: cannot open missing: No such file");
   expect_refusal("$T/gemmctl matmul w --x x.f32 --y none/y --json", "SYSTEM", "--y: cannot open none/y");
   expect_refusal("$T/gemmctl matmul w --x x.f32 --y /dev/full --json", "SYSTEM", "--y: cannot write");
@@ -448,14 +428,12 @@ static void test_own_refusals_are_objects_too(void **state) {
 }
 
 static void test_a_full_disk_is_an_error(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("$T/gemmctl matmul w --x x.f32 --y /dev/full", 1, "--y");
   SHELL_EXPECT_ERROR("$T/gemmctl status >/dev/full", 1, "stdout");
 }
 
 /* What is printed must not go where a closed descriptor's number went. */
 static void test_closed_descriptors(void **state) {
-  (void)state;
   SHELL_EXPECT_ERROR("$T/gemmctl status >&-", 1, "cannot write to stdout: Bad file descriptor");
   SHELL_EXPECT_ERROR("$T/gemmctl metrics >&-", 1, "cannot write to stdout: Bad file descriptor");
   SHELL_EXPECT_ERROR("timeout 60 $T/gemmctl matmul w --x - --m 1 --y y <&-", 1,

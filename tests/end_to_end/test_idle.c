@@ -145,7 +145,6 @@ static void expect_product(gemmd_session *session) {
 /* ---- sleep */
 
 static void an_idle_worker_goes_and_comes_back(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY);
@@ -184,7 +183,6 @@ static void an_idle_worker_goes_and_comes_back(void **state) {
 /* Nothing but the doorbell tells of it: no weight is opened. */
 static void a_product_in_the_ring_starts_it(void **state) {
   enum { ROWS = 3, WIDTH = 16 };
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY);
@@ -223,7 +221,6 @@ static bool count_shape(void *user, const gemmd_tune_shape *row) {
 }
 
 static void what_is_asked_for_starts_it(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   static char state_dir[] = "/tmp/gemmd-idle-XXXXXX";
@@ -260,7 +257,6 @@ static void what_is_asked_for_starts_it(void **state) {
 
 static void who_has_a_weight_open_keeps_it_awake(void **state) {
   gemmd_weight *handle;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY), *other = daemon_join(&daemon_under_test, NULL);
@@ -288,7 +284,6 @@ static unsigned children(void) {
 
 /* Nothing of gemmd is on the device then, a second process that stands by included. */
 static void a_spare_worker_goes_as_well(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "worker_spare = 1\n");
@@ -320,7 +315,6 @@ static void expect_a_minute_between(gemmd_session *session, const struct engine 
 
 static void shapes_are_tuned_when_nobody_computes(void **state) {
   struct published_row row;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 500\ntune_quiet_ms = 0\n");
@@ -351,7 +345,6 @@ static void shapes_are_tuned_when_nobody_computes(void **state) {
 
 static void engines_that_pause_are_taken_at_their_word(void **state) {
   struct published_row row;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("device_quiet_ms = 3600000\ntune_quiet_ms = 0\n");
@@ -380,7 +373,6 @@ static void engines_that_pause_are_taken_at_their_word(void **state) {
 static void what_a_client_found_is_published_by_the_worker(void **state) {
   gemmd_proposal proposal = {.m = 7, .x_type = GEMMD_F16, .y_type = GEMMD_F32, .kernel = "cpu threads=1"};
   struct published_row row;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 300\ntune_quiet_ms = 0\n");
@@ -417,7 +409,6 @@ static void plant(const struct engine *engine) {
 
 static void what_was_written_to_is_found(void **state) {
   gemmd_weight_info info;
-  (void)state;
   if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin("device_quiet_ms = 100\nverify_s = 1\n");
@@ -444,7 +435,6 @@ static void what_was_written_to_is_found(void **state) {
 
 static void what_is_given_back_meanwhile_is_compared_as_well(void **state) {
   gemmd_weight_info info;
-  (void)state;
   if (daemon_on_cuda() || geteuid() != 0)
     skip();
   gemmd_session *session = begin(SLEEPY "device_quiet_ms = 100\nverify_s = 0\n");

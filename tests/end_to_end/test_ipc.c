@@ -42,7 +42,6 @@ static void load(const struct daemon *daemon) {
 }
 
 static int start(void **state) {
-  (void)state;
   char options[128];
   snprintf(options, sizeof options, "tune = off\nipc_users = 4294967, %u\nevent_timeout_ms = 60000\n",
            (unsigned)getuid());
@@ -58,7 +57,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_stop(&strict);
   daemon_stop(&daemon_under_test);
   daemon_remove(&strict);
@@ -125,8 +123,6 @@ static int run_behind_events(int index, void *user) {
   struct client client;
   gemmd_cuda_memory *memory;
   gemmd_cuda_event *event;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &daemon_under_test) ||
       !report(client.session, gemmd_cuda_alloc(client.session, 0, 0, BYTES, &memory)) ||
       !report(client.session, gemmd_cuda_event_create(client.session, 0, &event)))
@@ -155,15 +151,12 @@ static int run_behind_events(int index, void *user) {
 }
 
 static void products_begin_behind_events(void **state) {
-  (void)state;
   run_clients(CLIENTS, run_behind_events, NULL);
 }
 
 static int run_without_end(int index, void *user) {
   struct client client;
   gemmd_cuda_event *event;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &strict) || !report(client.session, gemmd_cuda_event_create(client.session, 0, &event)))
     return 1;
   void *x = gpu_alloc(X_BYTES);
@@ -180,7 +173,6 @@ static int run_without_end(int index, void *user) {
 }
 
 static void an_event_that_never_comes_ends_in_time(void **state) {
-  (void)state;
   run_clients(CLIENTS, run_without_end, NULL);
 }
 
@@ -190,8 +182,6 @@ static int run_over_a_death(int index, void *user) {
   gemmd_cuda_memory *memory;
   gemmd_cuda_event *event;
   uint64_t ticket = 0;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &daemon_under_test) ||
       !report(client.session, gemmd_cuda_alloc(client.session, 0, 0, BYTES, &memory)) ||
       !report(client.session, gemmd_cuda_event_create(client.session, 0, &event)))
@@ -210,7 +200,6 @@ static int run_over_a_death(int index, void *user) {
 }
 
 static void the_worker_is_killed(void **state) {
-  (void)state;
   run_clients(1, run_over_a_death, NULL);
 }
 
@@ -220,8 +209,6 @@ static void the_worker_is_killed(void **state) {
 static int run_legacy(int index, void *user) {
   struct client client;
   gemmd_cuda_memory *memory;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &daemon_under_test))
     return 1;
   uint8_t *own = gpu_alloc(BYTES);
@@ -240,15 +227,12 @@ static int run_legacy(int index, void *user) {
 }
 
 static void memory_by_legacy_handles(void **state) {
-  (void)state;
   run_clients(CLIENTS, run_legacy, NULL);
 }
 
 static int run_refused(int index, void *user) {
   struct client client;
   gemmd_cuda_memory *memory;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &strict))
     return 1;
   void *own = gpu_alloc(BYTES);
@@ -259,7 +243,6 @@ static int run_refused(int index, void *user) {
 }
 
 static void legacy_handles_are_for_whom_the_option_names(void **state) {
-  (void)state;
   run_clients(1, run_refused, NULL);
 }
 
@@ -270,8 +253,6 @@ static void legacy_handles_are_for_whom_the_option_names(void **state) {
 static int run_tensors(int index, void *user) {
   struct client client;
   gemmd_cuda_memory *memory;
-  (void)index;
-  (void)user;
   if (!client_open(&client, &daemon_under_test) ||
       !report(client.session, gemmd_cuda_alloc(client.session, 0, 0, BYTES, &memory)))
     return 1;
@@ -304,7 +285,6 @@ static int run_tensors(int index, void *user) {
 }
 
 static void w_in_device_memory(void **state) {
-  (void)state;
   run_clients(1, run_tensors, NULL);
 }
 
@@ -343,8 +323,6 @@ static void die_at_work(struct death *death) {
 
 static int run_beside_deaths(int index, void *user) {
   struct client client;
-  (void)index;
-  (void)user;
   bool good = client_open(&client, &daemon_under_test);
   for (int turn = 0; good && turn < 100 * TURNS; turn++)
     good = serves(&client);
@@ -353,7 +331,6 @@ static int run_beside_deaths(int index, void *user) {
 }
 
 static void clients_die_with_it_in_use(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   struct clients clients;
   if (!has_gpu)
@@ -388,7 +365,6 @@ static void expect_refusal(gemmd_session *session, int status, int expected, con
 }
 
 static void handles_that_are_none(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   gemmd_memory *memory;
   gemmd_event *event;

@@ -55,7 +55,6 @@ static int be_good(int index, void *user) {
   struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   struct product product;
   gemmd_weight *handle;
-  (void)index;
   if (geteuid() == 0 && (setgid(GOOD) != 0 || setuid(GOOD) != 0))
     return 1;
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
@@ -120,7 +119,6 @@ static void hostile_users_hold_up_nobody(void **state) {
   struct hostile_case what;
   gemmd_device_health health;
   int cases = 0;
-  (void)state;
   begin();
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   uint64_t before = private_bytes((pid_t)device_info(session).pid);
@@ -158,7 +156,6 @@ static void tensors_leave_nothing_behind(void **state) {
                               .steps = 1,
                               .line = "4 x 4096 x 16384"};
   struct hostile_result result;
-  (void)state;
   begin();
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   uint64_t before = private_bytes((pid_t)device_info(session).pid);
@@ -178,7 +175,6 @@ static void tensors_leave_nothing_behind(void **state) {
 static void tuning_leaves_nothing_behind(void **state) {
   const gemmd_tune_request request = {.weight = "good", .m = 3072, .x_type = GEMMD_F32, .y_type = GEMMD_F32};
   gemmd_tune_report report;
-  (void)state;
   begin();
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   uint64_t before = private_bytes((pid_t)device_info(session).pid);

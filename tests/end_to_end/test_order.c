@@ -40,7 +40,6 @@ static struct member join(void) {
 }
 
 static int start(void **state) {
-  (void)state;
   daemon_make(&daemon_under_test, "spin_us = 0\nin_flight = 1\n"); /* asleep when it is stopped */
   oracle_weight_make(&weight, &shape, 1);
   checkpoint_write_one(daemon_path(&daemon_under_test, "model.safetensors"), "w", &weight);
@@ -53,7 +52,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&daemon_under_test);
   oracle_weight_free(&weight);
   return 0;
@@ -87,7 +85,6 @@ static void expect_right(struct member *member, struct product *product) {
 }
 
 static void rows_of_several_sessions_are_one_product(void **state) {
-  (void)state;
   struct member members[SESSIONS];
   struct product products[SESSIONS];
   for (int i = 0; i < SESSIONS; i++)
@@ -107,7 +104,6 @@ static void rows_of_several_sessions_are_one_product(void **state) {
 }
 
 static void urgent_ones_overtake(void **state) {
-  (void)state;
   struct member member = join();
   const enum gemmd_priority priorities[] = {GEMMD_PRIORITY_BACKGROUND, GEMMD_PRIORITY_NORMAL, GEMMD_PRIORITY_URGENT};
   struct product products[3];
@@ -127,7 +123,6 @@ static void urgent_ones_overtake(void **state) {
 }
 
 static void what_is_late_is_not_computed(void **state) {
-  (void)state;
   struct member member = join();
   struct product late, timely;
   struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
@@ -146,7 +141,6 @@ static void what_is_late_is_not_computed(void **state) {
 }
 
 static void what_waits_can_be_cancelled(void **state) {
-  (void)state;
   struct member member = join();
   pid_t worker = stop_worker(&member);
   struct product kept = ask(&member, 1, 0, GEMMD_PRIORITY_NORMAL);
@@ -169,7 +163,6 @@ static int flood(int index, void *user) {
   gemmd_weight *handle = NULL;
   struct product product;
   struct product_request request = {.weight = &weight, .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 5};
-  (void)index;
   if (gemmd_connect(&session, daemon_under_test.socket, &options) != GEMMD_OK ||
       gemmd_weight_open(session, "w", &handle) != GEMMD_OK || !product_make(&product, session, &request)) {
     fprintf(stderr, "flood: %s\n", gemmd_error(session));
@@ -192,7 +185,6 @@ static int flood(int index, void *user) {
 }
 
 static void a_flood_starves_nobody(void **state) {
-  (void)state;
   enum { CALLS = 200, FLOODS = 3 };
   _Atomic bool *over = clients_share(sizeof *over);
   struct clients floods;

@@ -109,7 +109,6 @@ static void expect_right(struct client *client) {
 /* ---- the daemon */
 
 static int start(void **state) {
-  (void)state;
   static struct checkpoint checkpoint;
   gemmd_session *session = NULL;
   gemmd_daemon_info info;
@@ -130,7 +129,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&daemon_under_test);
   oracle_weight_free(&weight_values);
   oracle_weight_free(&square_values);
@@ -140,7 +138,6 @@ static int stop(void **state) {
 /* ---- products */
 
 static void x_and_y_lie_anywhere(void **state) {
-  (void)state;
   struct client client;
   if (!takes_memfd)
     skip();
@@ -167,7 +164,6 @@ static void x_and_y_lie_anywhere(void **state) {
 
 /* W, x and y of one product in it, against W in the arena; and again with the next daemon, where handles differ. */
 static void w_lies_anywhere(void **state) {
-  (void)state;
   struct client client;
   if (!takes_memfd)
     skip();
@@ -227,7 +223,6 @@ static int run_client(int index, void *user) {
 }
 
 static void the_worker_is_killed(void **state) {
-  (void)state;
   if (!takes_memfd)
     skip();
   struct scene *scene = clients_share(sizeof *scene);
@@ -247,7 +242,6 @@ static void the_worker_is_killed(void **state) {
 }
 
 static void gemmd_is_replaced(void **state) {
-  (void)state;
   struct client client;
   if (!takes_memfd)
     skip();
@@ -271,7 +265,6 @@ static void gemmd_is_replaced(void **state) {
 /* A client that has opened no rings finds the next daemon when it asks for its first product. There each piece of
  * memory gets the handle that the other had. */
 static void gemmd_is_replaced_before_the_first_product(void **state) {
-  (void)state;
   enum { W_AT = 128 << 10 };
   struct client client;
   gemmd_memory *second;
@@ -300,7 +293,6 @@ static void gemmd_is_replaced_before_the_first_product(void **state) {
 
 /* Who asks is told, and may not take the memory for his own again before that has come to something. */
 static void memory_that_is_not_given_back_in_time(void **state) {
-  (void)state;
   struct client client = {.fd = sealed_memfd(BYTES, F_SEAL_SHRINK)};
   if (!takes_memfd)
     skip();
@@ -324,7 +316,6 @@ static void memory_that_is_not_given_back_in_time(void **state) {
 
 /* y = W (W x) with the inner result in device memory, against the same through the arena. */
 static int run_on_the_gpu(int index, void *user) {
-  (void)user;
   gemmd_session *session = NULL;
   gemmd_weight *weight;
   gemmd_cuda_memory *memory;
@@ -358,7 +349,6 @@ static int run_on_the_gpu(int index, void *user) {
 }
 
 static void two_processes_on_a_gpu(void **state) {
-  (void)state;
   if (takes_memfd)
     skip();
   clients_run(CLIENTS, run_on_the_gpu, NULL);
@@ -372,7 +362,6 @@ static void memory_that_no_other_worker_can_map(void **state) {
   struct raw_session hostile;
   struct raw_reply reply;
   struct client client;
-  (void)state;
   if (!takes_memfd)
     skip();
   raw_open(&hostile, daemon_under_test.socket, 4, "w");
@@ -394,7 +383,6 @@ static void memory_that_no_other_worker_can_map(void **state) {
 }
 
 static void products_that_cannot_be(void **state) {
-  (void)state;
   struct client client;
   if (!takes_memfd)
     skip();

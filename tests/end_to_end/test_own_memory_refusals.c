@@ -25,7 +25,6 @@ static struct daemon daemon_under_test;
 static bool takes_memfd;
 
 static int start(void **state) {
-  (void)state;
   struct oracle_weight weight;
   gemmd_daemon_info info;
   daemon_make(&daemon_under_test, "");
@@ -42,7 +41,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&daemon_under_test);
   return 0;
 }
@@ -58,7 +56,6 @@ static void expect_refusal(gemmd_session *session, unsigned device, int fd, uint
 }
 
 static void memory_that_cannot_be(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   int ends[2];
   expect_ok(session, gemmd_connect(&session, daemon_under_test.socket, NULL));
@@ -96,7 +93,6 @@ static void memory_that_cannot_be(void **state) {
 }
 
 static void as_many_as_there_may_be(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   gemmd_memory *tensors[LIMIT_SESSION_TENSORS];
   static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
@@ -117,7 +113,6 @@ static void as_many_as_there_may_be(void **state) {
 
 /* What nobody knows of any more takes nobody's place. */
 static void memory_that_is_not_opened_in_time(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   gemmd_memory *tensor;
   static uint8_t addresses[LIMIT_SESSION_TENSORS][4096];
@@ -144,7 +139,6 @@ static void memory_that_is_not_opened_in_time(void **state) {
 
 /* Handles and offsets as no library writes them. */
 static void hostile_handles(void **state) {
-  (void)state;
   struct raw_session session;
   struct ring_completion completion;
   raw_open(&session, daemon_under_test.socket, 4, "w");

@@ -147,17 +147,14 @@ static void serve_and_kill(enum gemmd_placement placement) {
 }
 
 static void copies_serve_and_outlive_their_workers(void **state) {
-  (void)state;
   serve_and_kill(GEMMD_PLACEMENT_REPLICAS);
 }
 
 static void ranges_serve_and_outlive_their_workers(void **state) {
-  (void)state;
   serve_and_kill(GEMMD_PLACEMENT_SPLIT);
 }
 
 static void a_range_takes_a_part_of_the_memory_and_a_copy_all_of_it(void **state) {
-  (void)state;
   uint64_t used[2][DEVICES];
   for (int i = 0; i < 2; i++) {
     if (!begin(i == 0 ? GEMMD_PLACEMENT_REPLICAS : GEMMD_PLACEMENT_SPLIT))
@@ -189,7 +186,6 @@ static gemmd_weight_info load_again(const char *name, enum gemmd_placement place
 }
 
 static void equal_content_lies_where_each_load_wants_it(void **state) {
-  (void)state;
   if (!begin(GEMMD_PLACEMENT_SPLIT))
     skip();
   assert_true(load_again("anywhere", GEMMD_PLACEMENT_SINGLE, -1).shared);

@@ -120,7 +120,6 @@ static void expect_right(struct layer *layer) {
 /* ---- the daemon */
 
 static int start(void **state) {
-  (void)state;
   static struct checkpoint checkpoint;
   daemon_make(&daemon_under_test, "");
   oracle_weight_make(&up, &up_shape, 1);
@@ -137,7 +136,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&daemon_under_test);
   oracle_weight_free(&up);
   oracle_weight_free(&down);
@@ -182,7 +180,6 @@ static int client(int index, void *user) {
 }
 
 static void processes_share_the_weights(void **state) {
-  (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_daemon_info before, after;
@@ -206,7 +203,6 @@ static void await_turns(gemmd_session *session, struct scene *scene) {
 }
 
 static void the_worker_is_killed_under_plans(void **state) {
-  (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
@@ -224,7 +220,6 @@ static void the_worker_is_killed_under_plans(void **state) {
 
 /* The next daemon gives other handles: other weights are opened there first. */
 static void gemmd_is_replaced_under_plans(void **state) {
-  (void)state;
   struct layer layer;
   gemmd_session *other = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *first;
@@ -243,7 +238,6 @@ static void gemmd_is_replaced_under_plans(void **state) {
 
 /* The handle that the closed one had is another weight's there. */
 static void a_closed_weight_stays_closed_when_gemmd_is_replaced(void **state) {
-  (void)state;
   struct layer layer;
   struct call call;
   gemmd_weight *same;
@@ -264,7 +258,6 @@ static void a_closed_weight_stays_closed_when_gemmd_is_replaced(void **state) {
 /* ---- weights that go */
 
 static void a_weight_is_unloaded_under_a_plan(void **state) {
-  (void)state;
   struct layer layer;
   struct call call;
   uint64_t freed;
@@ -298,7 +291,6 @@ static void expect_refusal(struct layer *layer, const gemmd_step *steps, unsigne
 }
 
 static void plans_that_cannot_be(void **state) {
-  (void)state;
   struct layer layer;
   assert_true(layer_open(&layer));
   const gemmd_step good[] = {
@@ -332,7 +324,6 @@ static void plans_that_cannot_be(void **state) {
 }
 
 static void calls_that_cannot_be(void **state) {
-  (void)state;
   struct layer layer;
   struct call call;
   assert_true(layer_open(&layer));
@@ -408,7 +399,6 @@ static void try(struct raw_session *session, const struct hostile *hostile) {
 }
 
 static void hostile_plans(void **state) {
-  (void)state;
   struct raw_session session;
   raw_open(&session, daemon_under_test.socket, 4, "up");
   const uint64_t at = session.tensor_offset;

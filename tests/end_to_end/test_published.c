@@ -68,7 +68,6 @@ static void what_is_found_is_there_for_all(void **state) {
   const gemmd_tune_request request = {.weight = "w", .m = 3, .x_type = GEMMD_F16, .y_type = GEMMD_F16};
   gemmd_tune_report report;
   struct published_row row;
-  (void)state;
   gemmd_session *session = begin("");
   struct mapped before = map(session);
   uint64_t generation = published_generation(&before.table);
@@ -92,7 +91,6 @@ static void what_is_forgotten_is_gone(void **state) {
   gemmd_tune_report report;
   struct published_row row;
   uint32_t count;
-  (void)state;
   gemmd_session *session = begin("tune = off\n");
   struct mapped mapped = map(session);
   expect_ok(session, gemmd_tune(session, &request, &report));
@@ -108,7 +106,6 @@ static void what_is_forgotten_is_gone(void **state) {
 static void nobody_else_writes_there(void **state) {
   uint64_t bytes;
   int fd;
-  (void)state;
   gemmd_session *session = begin("");
   struct mapped mapped = map(session);
   assert_ptr_equal(mmap(NULL, mapped.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, mapped.fd, 0), MAP_FAILED);
@@ -163,7 +160,6 @@ static void await_shape(gemmd_session *session, const char *text) {
 static void a_shape_that_was_seen_is_tuned_for(void **state) {
   struct published_row row;
   gemmd_borrowed *borrowed;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("tune_quiet_ms = 0\n");
@@ -183,7 +179,6 @@ static void a_shape_that_was_seen_is_tuned_for(void **state) {
 
 static void whatever_lies_in_the_ring_harms_nobody(void **state) {
   gemmd_borrowed *borrowed;
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");
@@ -227,7 +222,6 @@ static void whatever_lies_in_the_ring_harms_nobody(void **state) {
 }
 
 static void a_resumed_session_opens_them_again(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   gemmd_session *session = begin("");

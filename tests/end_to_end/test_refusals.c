@@ -26,7 +26,6 @@
 /* ---- products, through the library */
 
 static void products_that_cannot_be(void **state) {
-  (void)state;
   char *memory = gemmd_alloc(witness.session, 65536);
   static float outside[4800];
   assert_non_null(memory);
@@ -73,7 +72,6 @@ static void products_that_cannot_be(void **state) {
 }
 
 static void no_free_slot(void **state) {
-  (void)state;
   struct product products[2], third;
   struct product_request request = {
       .weight = &witness.int8_values, .m = 4, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 1};
@@ -96,7 +94,6 @@ static void no_free_slot(void **state) {
 }
 
 static void no_room_in_the_arena(void **state) {
-  (void)state;
   assert_null(gemmd_alloc(witness.session, (size_t)1 << 40));
   assert_true(strlen(gemmd_error(witness.session)) > 0);
   assert_null(gemmd_alloc(witness.session, SIZE_MAX));
@@ -112,7 +109,6 @@ static void no_room_in_the_arena(void **state) {
 /* ---- names and files */
 
 static void names_that_nothing_stands_for(void **state) {
-  (void)state;
   gemmd_weight *none;
   gemmd_weight_info info;
   char long_name[300];
@@ -143,7 +139,6 @@ static void names_that_nothing_stands_for(void **state) {
 /* As many as a user may have in a window, or in two where this takes long: a log that anybody can fill is none. */
 static void refusals_do_not_fill_the_log(void **state) {
   enum { REFUSALS = 200, TWO_WINDOWS = 100 };
-  (void)state;
   for (int i = 0; i < REFUSALS; i++)
     witness_status(witness.session, gemmd_weight_unload(witness.session, "nobody", NULL), GEMMD_NOT_FOUND, "nobody");
   int lines = daemon_log_count(&witness.daemon, "request=weight_unload reason=NOT_FOUND");
@@ -151,7 +146,6 @@ static void refusals_do_not_fill_the_log(void **state) {
 }
 
 static void a_name_for_other_content(void **state) {
-  (void)state;
   gemmd_weight_info info;
   gemmd_load load = witness_load("f16", "int8", GEMMD_FORMAT_F16);
   witness_status(witness.session, gemmd_weight_load_file(witness.session, witness_model(), &load, NULL), GEMMD_EXISTS,
@@ -173,7 +167,6 @@ static void a_name_for_other_content(void **state) {
 }
 
 static void forms_that_a_tensor_does_not_take(void **state) {
-  (void)state;
   struct {
     gemmd_load load;
     int status;
@@ -183,7 +176,7 @@ static void forms_that_a_tensor_does_not_take(void **state) {
       {witness_load("int8", "new", (enum gemmd_format)31), GEMMD_INVALID, "format must be 1.."},
       {witness_load("int8", "new", GEMMD_FORMAT_FP8), GEMMD_UNSUPPORTED, "int8"},
       {witness_load("f16", "new", GEMMD_FORMAT_FP8), GEMMD_INVALID, "scale mode group does not go with format fp8"},
-      {witness_load("f16", "new", GEMMD_FORMAT_INT8), GEMMD_INVALID, "method 3 does not go with format int8"},
+      {witness_load("f16", "new", GEMMD_FORMAT_INT8), GEMMD_INVALID, "method ternary does not go with format int8"},
       {witness_load("f16", "new", GEMMD_FORMAT_INT8), GEMMD_INVALID, "placement must be 0..2, got 9"},
       {witness_load("f16", "new", GEMMD_FORMAT_INT8), GEMMD_INVALID, "device"},
       {witness_load("int8_scale", "new", GEMMD_FORMAT_INT8), GEMMD_UNSUPPORTED, "dimension"},
@@ -199,7 +192,6 @@ static void forms_that_a_tensor_does_not_take(void **state) {
 }
 
 static void descriptors_that_are_no_file_to_read(void **state) {
-  (void)state;
   int pipes[2];
   assert_int_equal(pipe(pipes), 0);
   int fds[] = {pipes[0], open("/tmp", O_RDONLY | O_DIRECTORY), open("/dev/zero", O_RDONLY),
@@ -234,7 +226,6 @@ static int load_lie(uint64_t length, const char *json, off_t bytes) {
 }
 
 static void files_that_lie(void **state) {
-  (void)state;
   static const struct {
     const char *json;
     int64_t length, data; /* length of the header as the file says, less the true one; bytes behind the header */
@@ -276,7 +267,6 @@ static void files_that_lie(void **state) {
 }
 
 static void numbers_that_are_none(void **state) {
-  (void)state;
   static struct checkpoint checkpoint;
   float values[2][8] = {{1, 2, 3, 4, 5, 6, 7, 8}, {1, 2, 3, NAN, 5, 6, 7, 8}};
   const char *path = daemon_path(&witness.daemon, "nan.safetensors");
@@ -290,7 +280,6 @@ static void numbers_that_are_none(void **state) {
 
 /* 8 TiB of zeros: a file of one page. */
 static void no_room_for_a_weight(void **state) {
-  (void)state;
   static const char json[] =
       "{\"t\":{\"dtype\":\"F16\",\"shape\":[2097152,2097152],\"data_offsets\":[0,8796093022208]}}";
   witness_status(witness.session, load_lie(sizeof json - 1, json, (off_t)(8 + sizeof json - 1) + 8796093022208),
@@ -301,7 +290,6 @@ static void no_room_for_a_weight(void **state) {
 /* ---- who is served at all */
 
 static void too_many_sessions(void **state) {
-  (void)state;
   gemmd_session *sessions[8], *extra = NULL;
   for (int i = 0; i < 7; i++)
     witness_ok(sessions[i], gemmd_connect(&sessions[i], witness.daemon.socket, NULL));
@@ -314,14 +302,12 @@ static void too_many_sessions(void **state) {
 }
 
 static void a_second_daemon(void **state) {
-  (void)state;
   assert_int_equal(daemon_fail_to_start(&witness.daemon), 1);
   assert_int_equal(daemon_log_count(&witness.daemon, "another gemmd serves"), 1);
   witness_undisturbed();
 }
 
 static void nobody_at_the_socket(void **state) {
-  (void)state;
   gemmd_session *session = NULL;
   int status = gemmd_connect(&session, daemon_path(&witness.daemon, "nothing"), NULL);
   witness_status(session, status, GEMMD_DISCONNECTED, "nothing");
@@ -330,7 +316,6 @@ static void nobody_at_the_socket(void **state) {
 
 /* Its own daemon: killed, found dead by its clients, and started again over the socket that it left. */
 static void a_stale_socket(void **state) {
-  (void)state;
   struct daemon daemon;
   struct stat stat_of;
   gemmd_session *session = NULL, *next = NULL;
@@ -368,7 +353,6 @@ static void a_stale_socket(void **state) {
 /* As the service manager's, for which no gemmd holds a lock. */
 static void a_socket_that_others_serve(void **state) {
   static const int types[] = {SOCK_SEQPACKET, SOCK_STREAM};
-  (void)state;
   for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
     struct daemon daemon;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -389,7 +373,6 @@ static void a_socket_that_others_serve(void **state) {
 
 /* Something else at the path is not removed. */
 static void a_file_at_the_sockets_path(void **state) {
-  (void)state;
   struct daemon daemon;
   char text[8] = "";
   daemon_make(&daemon, "");
@@ -404,7 +387,6 @@ static void a_file_at_the_sockets_path(void **state) {
 }
 
 static void options_that_there_are_not(void **state) {
-  (void)state;
   struct daemon daemon;
   daemon_make(&daemon, "colour = blue\n");
   assert_int_equal(daemon_fail_to_start(&daemon), 2);

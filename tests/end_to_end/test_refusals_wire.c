@@ -41,7 +41,6 @@ static void expect_status(int socket, enum command command, const void *body, en
 
 /* Whatever it is: it is the client's. */
 static void an_id_comes_back(void **state) {
-  (void)state;
   static const uint32_t ids[] = {0, 7, 7, UINT32_MAX};
   int socket = raw_connect(witness.daemon.socket);
   hello(socket);
@@ -65,7 +64,6 @@ static void an_id_comes_back(void **state) {
  * of one's own is the device's. */
 static void one_memory_in_two_sessions(void **state) {
   enum { BYTES = 4096 };
-  (void)state;
   if (daemon_on_cuda())
     skip();
   struct raw_session sessions[2];
@@ -102,7 +100,6 @@ static void send_request(int socket, uint32_t id, enum command command, const st
 
 /* A client that has nothing more to say gets its answers, that of a load among them, and then the end. */
 static void half_closed_sockets_are_answered(void **state) {
-  (void)state;
   static const float values[4] = {1, 2, 3, 4};
   static struct checkpoint checkpoint;
   const char *path = daemon_path(&witness.daemon, "half.safetensors");
@@ -131,7 +128,6 @@ static void half_closed_sockets_are_answered(void **state) {
 }
 
 static void a_version_that_is_not_spoken(void **state) {
-  (void)state;
   int socket = raw_connect(witness.daemon.socket);
   struct raw_reply reply;
   struct message_hello_request request = {.version_min = 7, .version_max = 9, .client = "raw"};
@@ -144,7 +140,6 @@ static void a_version_that_is_not_spoken(void **state) {
 }
 
 static void commands_in_the_wrong_state(void **state) {
-  (void)state;
   int socket = raw_connect(witness.daemon.socket);
   struct message_ping ping = {1};
   struct message_hello_request again = {.version_min = 1, .version_max = 1};
@@ -173,7 +168,6 @@ static void commands_in_the_wrong_state(void **state) {
 }
 
 static void commands_that_are_not_for_clients(void **state) {
-  (void)state;
   int socket = raw_connect(witness.daemon.socket);
   hello(socket);
   struct message_slab_create slab = {.slab = 1, .bytes = 1 << 21};
@@ -193,7 +187,6 @@ static void commands_that_are_not_for_clients(void **state) {
 }
 
 static void descriptors_too_few_and_too_many(void **state) {
-  (void)state;
   int socket = raw_connect(witness.daemon.socket), file = open(witness_model(), O_RDONLY);
   int fds[20] = {file, file, file, file, file, file, file, file, file, file,
                  file, file, file, file, file, file, file, file, file, file};
@@ -225,7 +218,6 @@ static void descriptors_too_few_and_too_many(void **state) {
 
 /* Each ends its session, and no other. */
 static void messages_that_are_none(void **state) {
-  (void)state;
   static uint8_t large[LIMIT_MESSAGE_BYTES + 1];
   static const struct {
     const char *bytes;
@@ -285,7 +277,6 @@ static void expect_completion(struct raw_session *session, const struct ring_sub
 }
 
 static void submissions_that_cannot_be(void **state) {
-  (void)state;
   struct raw_session session;
   raw_open(&session, witness.daemon.socket, 4, "int8");
   const struct ring_submission good = good_submission(&session);
@@ -393,7 +384,6 @@ static void expect_broken(int socket) {
 
 /* Indices that cannot be true end the session that wrote them. */
 static void rings_that_lie(void **state) {
-  (void)state;
   static const uint32_t tails[] = {5, 1u << 31, UINT32_MAX};
   unsigned before = cut_off();
   for (size_t i = 0; i < COUNT(tails); i++) {
@@ -412,7 +402,6 @@ static void rings_that_lie(void **state) {
 
 /* So does a generation that no worker has had. */
 static void generations_that_never_were(void **state) {
-  (void)state;
   static const uint32_t generations[] = {0, 2, UINT32_MAX};
   for (size_t i = 0; i < COUNT(generations); i++) {
     struct raw_session session;
@@ -429,7 +418,6 @@ static void generations_that_never_were(void **state) {
 
 /* Whoever makes the descriptor block by which gemmd wakes it loses its session, and holds nobody up. */
 static void a_wakeup_that_blocks(void **state) {
-  (void)state;
   struct raw_session session;
   const struct ring_submission nothing = {.opcode = RING_OP_NOP};
   const uint64_t most = UINT64_MAX - 1;
@@ -451,7 +439,6 @@ static void a_wakeup_that_blocks(void **state) {
 
 /* A session's handle means nothing in another one. */
 static void handles_of_others(void **state) {
-  (void)state;
   struct raw_session one, two;
   raw_open(&one, witness.daemon.socket, 4, "int8");
   raw_open(&two, witness.daemon.socket, 4, "f16");
@@ -484,7 +471,6 @@ static rlim_t lowest_free(void) {
 static void clients_without_a_descriptor(void **state) {
   enum { CLIENTS = 5 };
   struct rlimit limit;
-  (void)state;
   int sockets[CLIENTS];
   assert_int_equal(prlimit(witness.daemon.pid, RLIMIT_NOFILE, NULL, &limit), 0);
   const struct rlimit low = {.rlim_cur = lowest_free(), .rlim_max = limit.rlim_max};

@@ -218,7 +218,6 @@ static void await_stored(const struct manager *manager) {
 }
 
 static void killed_with_descriptors_parked(void **state) {
-  (void)state;
   make();
   struct manager *manager = manager_start(&daemon_under_test);
   load_all();
@@ -238,7 +237,6 @@ static void killed_with_descriptors_parked(void **state) {
 }
 
 static void upgraded_under_a_manager(void **state) {
-  (void)state;
   make();
   struct manager *manager = manager_start(&daemon_under_test);
   load_all();
@@ -263,7 +261,6 @@ static void upgraded_under_a_manager(void **state) {
 }
 
 static void upgraded_without_a_manager(void **state) {
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   load_all();
@@ -286,7 +283,6 @@ static void an_error_from_before_names_its_weight(void **state) {
   struct product product;
   gemmd_weight *first, *second;
   int status = GEMMD_OK;
-  (void)state;
   make();
   struct manager *manager = manager_start(&daemon_under_test);
   load_all();
@@ -316,7 +312,6 @@ static void an_error_from_before_names_its_weight(void **state) {
 static void an_event_loop_rests_beside_a_fork(void **state) {
   enum { LOOKS = 100 };
   int status, looks = 0;
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
@@ -343,7 +338,6 @@ static void an_event_loop_rests_beside_a_fork(void **state) {
 
 /* The options name another socket by now, which may be another gemmd's. */
 static void an_upgrade_keeps_its_socket(void **state) {
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   const char *elsewhere = daemon_path(&daemon_under_test, "elsewhere");
@@ -370,8 +364,6 @@ struct loading {
 
 static void lose_the_daemon(void *user, uint64_t done, uint64_t total) {
   struct loading *loading = user;
-  (void)done;
-  (void)total;
   if (daemon_under_test.pid != 0)
     daemon_kill(&daemon_under_test);
   loading->status = gemmd_submit(loading->weight, &loading->product.product, &loading->product.ticket);
@@ -383,7 +375,6 @@ static void lose_the_daemon(void *user, uint64_t done, uint64_t total) {
 static void a_daemon_that_is_lost_during_a_load(void **state) {
   struct product_request request = {.weight = &weights[0], .m = 3, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 2};
   struct loading loading = {.status = GEMMD_OK};
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   load_all();
@@ -406,7 +397,6 @@ static void a_daemon_that_is_lost_during_a_load(void **state) {
 }
 
 static void a_daemon_that_stays_away(void **state) {
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, &(gemmd_options){.reconnect_ms = 1});
@@ -418,7 +408,6 @@ static void a_daemon_that_stays_away(void **state) {
 
 /* It does not see that its socket has ended: the kernel ends it, or it would keep its device for good. */
 static void a_worker_that_stands_still_goes_with_gemmd(void **state) {
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   gemmd_session *session = daemon_join(&daemon_under_test, &(gemmd_options){.reconnect_ms = UINT_MAX});
@@ -451,7 +440,6 @@ static pid_t hold_the_lock(unsigned ms) {
 
 static void a_lock_that_a_forked_process_still_has(void **state) {
   int status;
-  (void)state;
   make();
   pid_t child = hold_the_lock(300);
   daemon_start(&daemon_under_test);
@@ -463,7 +451,6 @@ static void a_lock_that_a_forked_process_still_has(void **state) {
 
 /* As when gemmd was started by somebody whose own manager is not there any more. */
 static void a_manager_that_is_gone_is_named_once(void **state) {
-  (void)state;
   make();
   daemon_start(&daemon_under_test);
   load_all();

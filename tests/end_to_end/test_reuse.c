@@ -69,7 +69,6 @@ static void unload(gemmd_session *session, const char *name) {
 }
 
 static void files_that_look_the_same_are_not_read(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   struct model model = make_model();
   gemmd_weight_info first = load_as(session, &model, "first", false, GEMMD_FORMAT_INT8);
@@ -99,7 +98,6 @@ static void files_that_look_the_same_are_not_read(void **state) {
 
 /* What a weight was made of goes along to the next gemmd. */
 static void the_next_gemmd_knows_the_files(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   struct model model = make_model();
   gemmd_weight_info first = load_as(session, &model, "first", false, GEMMD_FORMAT_INT8);
@@ -117,7 +115,6 @@ static void the_next_gemmd_knows_the_files(void **state) {
 }
 
 static void what_has_gone_or_changed_is_read(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   struct model model = make_model();
   gemmd_weight_info first = load_as(session, &model, "first", true, GEMMD_FORMAT_INT8);
@@ -167,7 +164,6 @@ static gemmd_weight_info load(gemmd_session *session, int fd, const char *tensor
 }
 
 static void equal_numbers_are_found(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   uint16_t values[N * K];
   for (int i = 0; i < N * K; i++)
@@ -200,7 +196,6 @@ static void equal_numbers_are_found(void **state) {
 }
 
 static void a_refusal_names_the_tensor(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   float values[N * K] = {0};
   uint32_t infinite = 0x7f800000u;

@@ -46,7 +46,6 @@ static bool all_products(gemmd_session *session, gemmd_weight *handle, const str
 
 /* Each client has rows and an order of its own, so that the daemon serves different weights at the same time. */
 static int client_of_all_weights(int index, void *user) {
-  (void)user;
   static const int64_t rows[] = {1, 2, 7, 33};
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   bool good = true;
@@ -67,7 +66,6 @@ static int client_of_all_weights(int index, void *user) {
 }
 
 static void several_processes_all_formats(void **state) {
-  (void)state;
   clients_run(4, client_of_all_weights, NULL);
 }
 
@@ -75,7 +73,6 @@ enum { IN_FLIGHT = 24 };
 
 /* Many in flight at once, for several weights, taken as they finish. */
 static int client_of_many(int index, void *user) {
-  (void)user;
   gemmd_options options = {.entries = 32};
   gemmd_session *session = NULL;
   gemmd_weight *handles[LAYERS];
@@ -115,13 +112,11 @@ static int client_of_many(int index, void *user) {
 }
 
 static void several_processes_many_in_flight(void **state) {
-  (void)state;
   clients_run(3, client_of_many, NULL);
 }
 
 /* As a program with an event loop does it: it sleeps in poll, never in the library. */
 static void an_event_loop(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_weight *handle;
   expect_ok(session, gemmd_weight_open(session, layers_name(2), &handle));
@@ -174,7 +169,6 @@ static int client_of_bits(int index, void *user) {
 }
 
 static void the_same_bits_for_everybody(void **state) {
-  (void)state;
   float *shared = clients_share(2 * 9 * 200 * sizeof *shared);
   clients_run(2, client_of_bits, shared);
   assert_memory_equal(shared, shared + 9 * 200, 9 * 200 * sizeof *shared);
@@ -193,8 +187,6 @@ static void compute_meanwhile(void *user, uint64_t done, uint64_t total) {
   struct reported *reported = user;
   gemmd_weight_info info;
   int status;
-  (void)done;
-  (void)total;
   do {
     nap_shortly();
     status = gemmd_weight_stat(reported->other, "meanwhile", &info);
@@ -205,7 +197,6 @@ static void compute_meanwhile(void *user, uint64_t done, uint64_t total) {
 }
 
 static void products_during_a_load(void **state) {
-  (void)state;
   struct reported reported = {.session = daemon_join(&layers.daemon, NULL), .other = daemon_join(&layers.daemon, NULL)};
   expect_ok(reported.session, gemmd_weight_open(reported.session, layers_name(2), &reported.weight));
   gemmd_load request = {.name = "meanwhile",
@@ -222,7 +213,6 @@ static void products_during_a_load(void **state) {
 }
 
 static void status_counts(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_daemon_info before, after;
   gemmd_weight *handle;
@@ -265,7 +255,6 @@ static bool maps(pid_t pid, const char *text) {
 static void the_supervisor_starts_no_cuda(void **state) {
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_daemon_info info;
-  (void)state;
   assert_true(maps(layers.daemon.pid, "libc.so"));
   assert_false(maps(layers.daemon.pid, "libcublas"));
   assert_false(maps(layers.daemon.pid, "/dev/nvidia-uvm"));
@@ -301,7 +290,6 @@ static void the_supervisor_maps_no_data(void **state) {
   gemmd_daemon_info info;
   gemmd_weight *handle;
   unsigned long arena = 0, weights = 0;
-  (void)state;
   expect_ok(session, gemmd_weight_open(session, layers_name(2), &handle));
   struct product_request request = {
       .weight = &layers.weights[2], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 1};

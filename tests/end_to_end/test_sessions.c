@@ -41,7 +41,6 @@ static int client_that_stalls(int index, void *user) {
 }
 
 static void killed_clients_leave_nothing_behind(void **state) {
-  (void)state;
   enum { VICTIMS = 3 };
   struct clients clients;
   gemmd_daemon_info before, info;
@@ -89,7 +88,6 @@ static void expect_right_after_a_fork(gemmd_session *session, gemmd_weight *weig
 }
 
 static void a_child_lets_go_of_the_session(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_weight *handle;
   expect_ok(session, gemmd_weight_open(session, layers_name(2), &handle));
@@ -187,7 +185,6 @@ static void expect_planned(void) {
 /* What is missing is named, and serves when it is loaded again: the second weight before the first, so that its handle
  * is the one that the first had. */
 static void weights_that_are_gone_serve_when_they_are_back(void **state) {
-  (void)state;
   orphan_make();
   for (int i = 0; i < RETURNS; i++) {
     gemmd_result result;
@@ -220,7 +217,6 @@ static void weights_that_are_gone_serve_when_they_are_back(void **state) {
 /* The session goes on while one is missing, and with it closed. */
 static void weights_that_stay_away(void **state) {
   gemmd_daemon_info info;
-  (void)state;
   orphan_make();
   orphan_lose();
   expect_missing(gemmd_matmul(orphan.open[FIRST], &orphan.products[FIRST].product), "weight \"first\"");
@@ -236,7 +232,6 @@ static void weights_that_stay_away(void **state) {
 /* Under the same name lies something else of the same shape, until it is replaced. */
 static void weights_that_are_others(void **state) {
   gemmd_daemon_info info;
-  (void)state;
   orphan_make();
   orphan_lose();
   struct oracle_weight mine = orphan.made[FIRST];
@@ -268,7 +263,6 @@ static int notify_open(void) {
 }
 
 static void an_embedded_daemon(void **state) {
-  (void)state;
   char said;
   int manager = notify_open();
   const char *build = getenv("GEMMD_BUILD");

@@ -77,7 +77,6 @@ static uint32_t names_of(gemmd_session *session) {
 
 /* As where gemmd dies between parking a catalog and taking back the one before. */
 static void of_two_catalogs_the_newer_counts(void **state) {
-  (void)state;
   begin("");
   atomic_store(&manager->mistakes, MANAGER_KEEPS);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
@@ -117,7 +116,6 @@ static pid_t hold_manager(void) {
 /* Of a catalog that cannot be parked, the one before is left. */
 static void what_is_not_parked_takes_nothing_away(void **state) {
   int status;
-  (void)state;
   begin("");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "first", -1);
@@ -138,7 +136,6 @@ static void what_is_not_parked_takes_nothing_away(void **state) {
 }
 
 static void a_slab_that_is_missing(void **state) {
-  (void)state;
   begin("");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "w", -1);
@@ -177,7 +174,6 @@ static gemmd_session *begin_with_two_slabs(void) {
 }
 
 static void what_lies_in_other_slabs_than_a_missing_one_stays(void **state) {
-  (void)state;
   gemmd_disconnect(begin_with_two_slabs());
   atomic_store(&manager->mistakes, MANAGER_LOSES_LAST_SLAB);
   lose_gemmd();
@@ -193,7 +189,6 @@ static void what_lies_in_other_slabs_than_a_missing_one_stays(void **state) {
 /* As after an upgrade to a program that stores such weights in another way. */
 static void a_weight_in_a_layout_that_is_not_known(void **state) {
   gemmd_weight *handle;
-  (void)state;
   gemmd_session *session = begin_with_two_slabs(), *user = daemon_join(&daemon_under_test, NULL);
   expect_ok(user, gemmd_weight_open(user, "large", &handle));
   atomic_store(&manager->aged_rows, more_than_a_slab.n);
@@ -219,7 +214,6 @@ static void a_weight_in_a_layout_that_is_not_known(void **state) {
 
 /* The catalog that was parked last still names the slab that went after it. */
 static void a_slab_that_was_freed_before(void **state) {
-  (void)state;
   gemmd_session *session = begin_with_two_slabs();
   expect_ok(session, gemmd_weight_unload(session, "large", NULL));
   await_stored(2);
@@ -234,7 +228,6 @@ static void a_slab_that_was_freed_before(void **state) {
 
 /* Who has it open keeps it from being freed, and is gone with gemmd: nobody is left to free it later. */
 static void a_slab_that_nothing_lies_in(void **state) {
-  (void)state;
   begin("");
   const gemmd_options here = {.reconnect_ms = (unsigned)-1};
   gemmd_session *session = daemon_join(&daemon_under_test, &here);
@@ -253,7 +246,6 @@ static void a_slab_that_nothing_lies_in(void **state) {
 }
 
 static void a_slab_that_is_freed(void **state) {
-  (void)state;
   begin("");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   load(session, "w", -1);
@@ -265,7 +257,6 @@ static void a_slab_that_is_freed(void **state) {
 }
 
 static void devices_that_are_not_there_any_more(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip(); /* takes two devices */
   begin("devices = 2\n");

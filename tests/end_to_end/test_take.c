@@ -81,7 +81,6 @@ static void as_out_of_a_file(void **state) {
       {GEMMD_FORMAT_INT2, GEMMD_SCALE_ROW, GEMMD_METHOD_TERNARY},
       {GEMMD_FORMAT_BF16, GEMMD_SCALE_DEFAULT, GEMMD_METHOD_DEFAULT},
   };
-  (void)state;
   if (!takes_memfd)
     skip();
   struct memory memory;
@@ -115,7 +114,6 @@ static void as_out_of_a_file(void **state) {
 /* ---- what is not */
 
 static void refusals_by_the_library(void **state) {
-  (void)state;
   if (!takes_memfd)
     skip();
   struct memory memory;
@@ -177,7 +175,6 @@ static uint32_t raw_memory(int socket, uint64_t bytes, int fd) {
 
 /* As no library asks. */
 static void refusals_of_bare_requests(void **state) {
-  (void)state;
   if (!takes_memfd)
     skip();
   struct raw_session mine, other;
@@ -244,7 +241,6 @@ static void *scribble(void *argument) {
 }
 
 static void memory_that_changes_meanwhile(void **state) {
-  (void)state;
   if (!takes_memfd)
     skip();
   struct memory memory;
@@ -270,7 +266,6 @@ static void memory_that_changes_meanwhile(void **state) {
 
 /* Its load ends with it, and so does what gemmd held for it. */
 static void client_that_leaves_meanwhile(void **state) {
-  (void)state;
   if (!takes_memfd)
     skip();
   uint64_t bytes = (uint64_t)LARGE * LARGE * sizeof(float);

@@ -31,7 +31,6 @@ enum { SHAPES = COUNT(shapes) };
 static struct oracle_weight tensors[SHAPES];
 
 static int start(void **state) {
-  (void)state;
   gemmd_load request = {.name = "stored", .tensor = "w", .format = GEMMD_FORMAT_INT8, .device = -1};
   daemon_make(&gemmd, "cpu_threads = 2\n");
   oracle_weight_make(&stored, &(struct gemm_weight){N, K, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0}, 1);
@@ -47,7 +46,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&gemmd);
   oracle_weight_free(&stored);
   for (int i = 0; i < SHAPES; i++)
@@ -89,7 +87,6 @@ static bool run(gemmd_session *session, int i, int64_t m, enum gemm_type y_type,
 /* ---- tests */
 
 static void test_right(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 5, 40};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   gemmd_session *session = daemon_join(&gemmd, NULL);
@@ -102,7 +99,6 @@ static void test_right(void **state) {
 
 /* On the CPU these are computed some rows at a time. */
 static void test_many_rows(void **state) {
-  (void)state;
   enum { SIDE = 1024, MANY = 2057, X_ROW = SIDE + 8, Y_ROW = SIDE + 4, CODES = 3 };
   static const uint16_t codes[CODES] = {0x3c00, 0x4000, 0xb800};
   static const float values[CODES] = {1, 2, -0.5f};
@@ -136,7 +132,6 @@ static void test_many_rows(void **state) {
 }
 
 static void test_refused(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&gemmd, NULL);
   uint16_t *tensor = gemmd_alloc(session, 4096), elsewhere[64];
   gemmd_product product = {.m = 1, .x = tensor, .x_type = GEMMD_F16, .y = tensor + 1024, .y_type = GEMMD_F16};
@@ -159,7 +154,6 @@ static void test_refused(void **state) {
 
 /* Each of a batch of two, x and W by columns, added to what y held. */
 static void test_form(void **state) {
-  (void)state;
   enum { ROWS = 6, COLUMNS = 5, DEPTH = 40, BATCH = 2 };
   static const uint16_t codes[] = {0x3c00, 0x4000, 0xbc00}; /* 1, 2, -1 */
   static const float values[] = {1, 2, -1};
@@ -192,7 +186,6 @@ static void test_form(void **state) {
 }
 
 static void test_forms_refused(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&gemmd, NULL);
   uint16_t *x = gemmd_alloc(session, 4096), *w = gemmd_alloc(session, 4096), *y = gemmd_alloc(session, 4096);
   gemmd_product product = {.m = 8, .x = x, .x_type = GEMMD_F16, .y = y, .y_type = GEMMD_S32};
@@ -219,7 +212,6 @@ enum { LONG_SIDE = 256, LONG_K = 1 << 17 };
 
 /* What is added to y is never computed twice: where its worker dies it ends with that, and the session goes on. */
 static void test_added_over_a_death(void **state) {
-  (void)state;
   gemmd_options options = {.arena_bytes = (size_t)160 << 20};
   gemmd_session *session = daemon_join(&gemmd, &options);
   size_t bytes = (size_t)LONG_SIDE * LONG_K * sizeof(uint16_t);
@@ -248,7 +240,6 @@ static void test_added_over_a_death(void **state) {
 
 /* A session whose only products are such, and a worker that dies under them: they are asked for again. */
 static int over_a_death(int index, void *user) {
-  (void)user;
   gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_weight *opened = NULL;
   gemmd_daemon_info info;
@@ -267,7 +258,6 @@ static int over_a_death(int index, void *user) {
 }
 
 static void test_over_a_death(void **state) {
-  (void)state;
   clients_run(3, over_a_death, NULL);
 }
 

@@ -64,7 +64,6 @@ static void load(void) {
 }
 
 static int start(void **state) {
-  (void)state;
   char options[160];
   words = daemon_on_cuda() ? &cuda_words : &cpu_words;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
@@ -79,7 +78,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_stop(&gemmd);
   assert_true(folder_drop(daemon_path(&gemmd, "state")));
   daemon_remove(&gemmd);
@@ -133,7 +131,6 @@ static json_t *expect_json(const char *arguments) {
 /* ---- tests */
 
 static int client_run(int index, void *user) {
-  (void)user;
   static const int rows[] = {1, 2, 5, 16, 33, 64};
   gemmd_session *session = daemon_join(&gemmd, NULL);
   gemmd_weight *opened = NULL;
@@ -152,12 +149,10 @@ static int client_run(int index, void *user) {
 
 /* Every product is compared with float64, before, while and after kernels are tried and changed. */
 static void test_products_stay_right(void **state) {
-  (void)state;
   clients_run(CLIENTS, client_run, NULL);
 }
 
 static void test_what_was_served_is_listed_and_tuned(void **state) {
-  (void)state;
   json_t *list;
   size_t tuned = 0;
   /* The tuner works when nothing else is to be done, as now. */
@@ -181,7 +176,6 @@ static void test_what_was_served_is_listed_and_tuned(void **state) {
 }
 
 static void test_asked_for_now(void **state) {
-  (void)state;
   json_t *object = expect_json(with("mlp/up --m 4 --x-type bf16 --y-type bf16 --kernel '%s' --json", words->kernel));
   assert_string_equal(json_string_value(json_object_get(object, "shape")), "int8-row-192x320-bf16-bf16-none-m4");
   assert_true(json_array_size(json_object_get(object, "results")) >= 2);
@@ -212,7 +206,6 @@ static void expect_each_told_once(void) {
 }
 
 static void test_by_hand(void **state) {
-  (void)state;
   expect(with("mlp/up --kernel '%s'", words->refused), 1, words->why);
   expect(with("mlp/up --kernel '%s'", words->refused), 1, words->nearest);
   expect(with("mlp/up --kernel %s", words->foreign), 1, "no kernels of family");
@@ -245,7 +238,6 @@ static void expect_written(const char *command, const char *path) {
 }
 
 static void test_export_forget_import(void **state) {
-  (void)state;
   char command[512];
   gemmd_session *session = daemon_join(&gemmd, NULL);
   assert_int_equal(gemmd_tune_import(session, 0, "int8-row-192x320-bf16-f32-none-m512", words->kernel), GEMMD_OK);
@@ -293,7 +285,6 @@ static void expect_to_outlive_a_full_disk(const char *word, const char *path) {
 }
 
 static void test_older_files_outlive_a_full_disk(void **state) {
-  (void)state;
 #ifdef __SANITIZE_THREAD__
   skip(); /* ThreadSanitizer itself writes files */
 #endif
@@ -321,7 +312,6 @@ static void test_older_files_outlive_a_full_disk(void **state) {
 }
 
 static void test_kept_over_a_restart(void **state) {
-  (void)state;
   daemon_stop(&gemmd);
   daemon_start(&gemmd);
   expect("show f32-f32-none-m1", 0, "kept");
@@ -330,7 +320,6 @@ static void test_kept_over_a_restart(void **state) {
 }
 
 static void test_report(void **state) {
-  (void)state;
   char command[512];
   expect_written("report --html", daemon_path(&gemmd, "report.html"));
   snprintf(command, sizeof command, "report --html %s", daemon_path(&gemmd, "report.html"));
@@ -346,14 +335,12 @@ static void test_report(void **state) {
 }
 
 static void test_forget_by_name(void **state) {
-  (void)state;
   expect("forget mlp", 0, "forgot 0 shapes");
   expect("forget mlp/up", 0, "forgot ");
   assert_null(strstr(output, "forgot 0"));
 }
 
 static void test_microbench(void **state) {
-  (void)state;
   expect("--microbench --bench-m 64 --bench-n 128 --bench-k 192 --bench-include-scalar", 0, "tune_pins = PATTERN=");
   assert_non_null(strstr(output, "scale one"));
   assert_non_null(strstr(output, "OF ROOF"));
@@ -368,7 +355,6 @@ static void test_microbench(void **state) {
 }
 
 static void test_a_microbench_that_is_ended_leaves_no_weight(void **state) {
-  (void)state;
   char command[1024];
   snprintf(command, sizeof command,
            "export GEMMD_SOCKET=%s; tool=%s/gemmctl; $tool tune --microbench --bench-m 4096 --bench-n 2048 2>/dev/null "
@@ -415,7 +401,6 @@ static void test_without_a_state_a_successor_does_not_try(void **state) {
 /* What was taken counts, and so does that the rest was not. */
 static void test_an_import_that_loses_gemmd_fails(void **state) {
   enum { ENTRIES = 200000 }; /* it takes seconds to refuse them all */
-  (void)state;
   char path[256], command[1024];
   snprintf(path, sizeof path, "%s", daemon_path(&gemmd, "many.json"));
   FILE *file = fopen(path, "w");

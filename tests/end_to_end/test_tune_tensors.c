@@ -21,7 +21,6 @@ static const uint16_t codes[] = {0x3c00, 0x4000, 0xbc00}; /* 1, 2, -1 */
 static const float values[] = {1, 2, -1};
 
 static int start(void **state) {
-  (void)state;
   daemon_make(&gemmd, "tune = eager\ncpu_threads = 2\n");
   setenv("STATE_DIRECTORY", daemon_path(&gemmd, "state"), 1);
   daemon_start(&gemmd);
@@ -29,7 +28,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_stop(&gemmd);
   assert_true(folder_drop(daemon_path(&gemmd, "state")));
   daemon_remove(&gemmd);
@@ -92,7 +90,6 @@ static struct count count_all(gemmd_session *session) {
 }
 
 static void test_all_forms_are_tuned(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&gemmd, NULL);
   struct count count = {.listed = 0};
   for (time_t end = time(NULL) + WAIT_S; count.tuned < FORMS && time(NULL) < end;) {
@@ -107,7 +104,6 @@ static void test_all_forms_are_tuned(void **state) {
 }
 
 static void test_the_next_daemon_knows(void **state) {
-  (void)state;
   daemon_stop(&gemmd);
   daemon_start(&gemmd);
   gemmd_session *session = daemon_join(&gemmd, NULL);

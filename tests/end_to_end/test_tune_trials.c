@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { N = 96, K = 256, COLUMNS = 64 };
+enum { N = 128, K = 256, COLUMNS = 64 };
 
 static struct daemon gemmd;
 static struct oracle_weight weight;
@@ -30,7 +30,6 @@ static char state_dir[] = "/tmp/gemmd-trials-XXXXXX";
 static char output[1 << 20];
 
 static int start(void **state) {
-  (void)state;
   tools = getenv("GEMMD_BUILD") != NULL ? getenv("GEMMD_BUILD") : "build";
   on_cuda = daemon_on_cuda();
   daemon_make(&gemmd, "tune = off\ncpu_threads = 2\ntune_bytes = 1048576\ntune_compile_ms = 0\n");
@@ -48,7 +47,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_stop(&gemmd);
   daemon_remove(&gemmd);
   oracle_weight_free(&weight);
@@ -74,7 +72,6 @@ static void expect(const char *arguments, const char *path, int code, const char
 /* ---- the table */
 
 static void test_none_yet(void **state) {
-  (void)state;
   expect("trials", "", 1, "no search that was asked for has ended on this device");
   expect("report", "", 1, "no search that was asked for");
   expect("trials --device 7", "", 1, "device must be");
@@ -98,7 +95,6 @@ static size_t column_of(char *const heads[COLUMNS], size_t count, const char *na
 }
 
 static void test_csv(void **state) {
-  (void)state;
   static char head[4096], line[4096];
   char *heads[COLUMNS], *fields[COLUMNS], path[256];
   size_t lines = 0, own = 0, winner = 0, incumbent = 0, hand = 0;
@@ -138,7 +134,6 @@ static void test_csv(void **state) {
 }
 
 static void test_json_and_text(void **state) {
-  (void)state;
   char path[256];
   expect("mlp/up --m 8 --json", "", 0, "\"trials\"");
   json_t *object = json_loads(output, JSON_REJECT_DUPLICATES, NULL);
@@ -168,7 +163,6 @@ static void test_json_and_text(void **state) {
 }
 
 static void test_places_that_cannot_be_written(void **state) {
-  (void)state;
   expect("mlp/up --exhaustive --csv /nowhere/table.csv", "", 1, "cannot write /nowhere/table.csv: No such file");
   expect("mlp/up --csv /dev/full", "", 1, "cannot write /dev/full");
   expect("trials --csv /nowhere/table.csv", "", 1, "cannot write /nowhere/table.csv");
@@ -176,7 +170,7 @@ static void test_places_that_cannot_be_written(void **state) {
 
 struct seen {
   uint64_t last_ns;
-  uint32_t count, stop_at;
+  uint32_t count, filling, stop_at;
 };
 
 static bool see(void *user, const gemmd_tune_trial *trial) {
@@ -185,12 +179,12 @@ static bool see(void *user, const gemmd_tune_trial *trial) {
     assert_true(trial->ns >= seen->last_ns);
     seen->last_ns = trial->ns;
   }
+  seen->filling += trial->filling > 0;
   return ++seen->count != seen->stop_at;
 }
 
 /* More than a page of it, by the number of the search, which is gone with the next. */
 static void test_pages(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&gemmd, NULL);
   const gemmd_tune_request request = {
       .weight = "mlp/up", .m = 4, .x_type = GEMMD_F16, .y_type = GEMMD_F16, .exhaustive = true};
@@ -201,6 +195,7 @@ static void test_pages(void **state) {
   assert_int_equal(gemmd_tune_trials(session, &search, see, &seen), GEMMD_OK);
   assert_true(seen.count > 33);
   assert_int_equal(seen.count, search.total);
+  assert_true(on_cuda ? seen.filling > 0 : seen.filling == 0);
   assert_string_equal(search.shape, report.shape);
   seen = (struct seen){.stop_at = 2};
   assert_int_equal(gemmd_tune_trials(session, &search, see, &seen), GEMMD_OK);
@@ -220,7 +215,6 @@ static void test_pages(void **state) {
 #define SMALL "--microbench --bench-m 64 --bench-n 128 --bench-k 192 "
 
 static void test_the_winner_is_set(void **state) {
-  (void)state;
   expect(SMALL "--pin 'mlp/*'", "", 0, "is set for 1 weight, once it has been checked");
   assert_non_null(strstr(output, "(manual, by default)"));
   assert_non_null(strstr(output, "OVER MANUAL"));
@@ -243,7 +237,6 @@ static void test_the_winner_is_set(void **state) {
 }
 
 static void test_manual_where_the_search_fails(void **state) {
-  (void)state;
   static const char large[] = "--microbench --bench-m 4096 --bench-n 64 --bench-k 256 --block-m 32 ";
   char line[256];
   snprintf(line, sizeof line, "%s", large); /* x takes 2 MiB, tune_bytes allows one */
@@ -258,7 +251,6 @@ static void test_manual_where_the_search_fails(void **state) {
 
 /* Who is no admin has a weight made for a microbench within what a user may have on the device, and none beyond. */
 static void test_a_user_over_the_cap(void **state) {
-  (void)state;
   static const char as_user[] = "GEMMD_SOCKET=%s setpriv --reuid=54331 --regid=54331 --clear-groups %s/gemmctl tune "
                                 "--microbench --bench-m 64 --bench-n %d --bench-k 256 2>&1";
   static const struct {
@@ -288,7 +280,6 @@ static void test_a_user_over_the_cap(void **state) {
 }
 
 static void test_refused(void **state) {
-  (void)state;
   expect("--microbench --bench-n 16384 --bench-k 16777216", "", 1, "are free on this machine (NOMEM)");
   expect("--microbench --bench-k 16777280", "", 2, "--bench-k must be 64..16777216");
   expect("--microbench --bench-k 100", "", 2, "--bench-k must be 64..16777216 in steps of 64, got 100");

@@ -16,7 +16,6 @@
 #include <cmocka.h>
 
 static void weights_are_what_the_file_says(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   for (int i = 0; i < layers.count; i++) {
     gemmd_weight_info info;
@@ -41,7 +40,6 @@ static bool append_name(void *user, const gemmd_weight_info *info) {
 }
 
 static void weights_are_listed_in_order(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   char names[512] = "";
   expect_ok(session, gemmd_weight_list(session, "layer.?", append_name, names));
@@ -60,7 +58,6 @@ static void weights_and_bytes(gemmd_session *session, uint32_t *count, uint64_t 
 }
 
 static void equal_content_is_stored_once(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_weight_info info;
   uint32_t count, count_after;
@@ -83,7 +80,6 @@ static void equal_content_is_stored_once(void **state) {
 /* Real numbers whose absmax quantization is exact become the stored codes again, bit for bit, hence the same content.
  */
 static void quantized_while_loading(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_weight *handle;
   layers_load(session, "real", "quantized", GEMMD_FORMAT_INT8);
@@ -115,7 +111,6 @@ static void quantized_while_loading(void **state) {
 }
 
 static void an_open_weight_outlives_its_name(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   gemmd_weight *old;
   uint64_t freed = 1;
@@ -145,7 +140,6 @@ static void an_open_weight_outlives_its_name(void **state) {
 
 /* Its answer comes when nobody waits for it any more; the handle goes back by itself. */
 static void a_weight_that_is_not_opened_in_time(void **state) {
-  (void)state;
   gemmd_session *session = daemon_join(&layers.daemon, &(gemmd_options){.timeout_ms = 500});
   gemmd_session *patient = daemon_join(&layers.daemon, NULL);
   gemmd_weight *handle;

@@ -201,7 +201,6 @@ static void await_progress(gemmd_session *session, struct scene *scene, const st
 }
 
 static void killed_under_load(void **state) {
-  (void)state;
   begin("");
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
@@ -225,7 +224,6 @@ static void killed_under_load(void **state) {
 
 /* Nothing is in flight when the worker dies: sessions from before and new ones find the same weights. */
 static void killed_while_idle(void **state) {
-  (void)state;
   begin("");
   gemmd_session *old = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
@@ -246,7 +244,6 @@ static void killed_while_idle(void **state) {
 
 /* It does not die, it hangs: gemmd ends it, and the product that was in flight is computed by the successor. */
 static void hung_with_a_product_in_flight(void **state) {
-  (void)state;
   begin("worker_timeout_s = 1\n");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
@@ -286,7 +283,6 @@ static int keep_busy(int index, void *user) {
 
 /* The device hangs: the worker's control thread answers as ever, and its engine gets nowhere. */
 static void hung_device(void **state) {
-  (void)state;
   begin("worker_timeout_s = 10\ndevice_timeout_s = 3\n");
   _Atomic bool *held = clients_share(sizeof *held);
   struct scene *scene = clients_share(sizeof *scene);
@@ -318,7 +314,6 @@ static void hung_device(void **state) {
 
 /* The same without anything to do: the next request would wait for ever. One watch is no part of the other. */
 static void hung_while_asleep(void **state) {
-  (void)state;
   begin("worker_timeout_s = 0\ndevice_timeout_s = 1\n");
   _Atomic bool *held = clients_share(sizeof *held);
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
@@ -343,7 +338,6 @@ static void hung_while_asleep(void **state) {
 
 /* Weights can be loaded, shared and dropped after a death: the catalog and the slabs still agree. */
 static void the_catalog_goes_on(void **state) {
-  (void)state;
   begin("");
   const char *path = daemon_path(&daemon_under_test, "again.safetensors");
   checkpoint_write_one(path, "t", &weights[1]);
@@ -392,7 +386,6 @@ static void expect_failed(gemmd_session *session, gemmd_weight *handle) {
 /* A worker that dies too often is started again after a pause, or when an admin says so: what needs it ends with
  * DEVICE_LOST until then, and the session serves again. */
 static void killed_too_often(void **state) {
-  (void)state;
   begin("worker_restarts_max = 2\nworker_pause_s = 86400\n");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   gemmd_weight *handle;
@@ -430,7 +423,6 @@ static void killed_eight_times(void **state) {
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   gemmd_device_health trouble;
   gemmd_weight *handle;
-  (void)state;
   begin("worker_restarts_max = 5\nworker_pause_s = 8\n");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
@@ -452,7 +444,6 @@ static void killed_eight_times(void **state) {
 static void failed_and_then_replaced(void **state) {
   struct product_request request = {.weight = &weights[0], .m = 5, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
   gemmd_weight *handle;
-  (void)state;
   begin("worker_restarts_max = 0\nworker_pause_s = 86400\n");
   gemmd_session *session = daemon_join(&daemon_under_test, NULL);
   expect_ok(session, gemmd_weight_open(session, weight_name(0), &handle));
@@ -468,7 +459,6 @@ static void failed_and_then_replaced(void **state) {
 static void a_program_that_was_replaced_on_disk(void **state) {
   const char *build = getenv("GEMMD_BUILD");
   char before[512], copy[1100];
-  (void)state;
   prepare("");
   const char *program = daemon_path(&daemon_under_test, "gemmd");
   snprintf(before, sizeof before, "%s", build != NULL ? build : "build");
@@ -504,7 +494,6 @@ static int kernels_choice(pid_t pid) {
 
 /* Where memory ends the kernel takes a worker, each that follows too, before gemmd, which is as it was. */
 static void gemmd_is_not_the_first_to_go(void **state) {
-  (void)state;
   int own = kernels_choice(getpid()), above = own + 500 < 1000 ? own + 500 : 1000;
   daemon_make(&daemon_under_test, "");
   daemon_start(&daemon_under_test);

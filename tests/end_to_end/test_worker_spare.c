@@ -88,7 +88,6 @@ static void kill_worker(void) {
 }
 
 static void it_serves_when_the_worker_has_gone(void **state) {
-  (void)state;
   begin("worker_spare = 1\n");
   expect_product();
   for (uint32_t i = 1; i <= 3; i++) {
@@ -102,7 +101,6 @@ static void it_serves_when_the_worker_has_gone(void **state) {
 }
 
 static void it_may_die_by_itself(void **state) {
-  (void)state;
   begin("worker_spare = 1\n");
   pid_t spare = await_spare(1);
   gemmd_device_info before = device();
@@ -119,7 +117,6 @@ static void it_may_die_by_itself(void **state) {
 
 /* It has said that it is ready, and answers no more. */
 static void it_may_hang(void **state) {
-  (void)state;
   begin("worker_spare = 1\nworker_timeout_s = 1\n");
   pid_t spare = await_spare(2 + 1); /* which the supervisor says of the first, too */
   hold_process(spare);
@@ -132,7 +129,6 @@ static void it_may_hang(void **state) {
 
 /* gemmd ends, or is replaced, with both. */
 static void it_goes_with_gemmd(void **state) {
-  (void)state;
   begin("worker_spare = 1\n");
   pid_t spare = await_spare(1);
   daemon_upgrade(&daemon_under_test);
@@ -155,7 +151,6 @@ static void nothing_is_said_of_a_death_before_its_end(void **state) {
   uint8_t bytes[1024];
   size_t length;
   struct error error;
-  (void)state;
   begin("worker_spare = 1\n");
   _Atomic bool *held = clients_share(sizeof *held);
   raw_open(&raw, daemon_under_test.socket, 4, "w");

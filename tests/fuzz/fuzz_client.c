@@ -91,12 +91,10 @@ static void liar_play(const struct liar *liar, const uint8_t *data, size_t size)
 /* ---- what the library is asked for */
 
 static bool each(void *user, const gemmd_weight_info *info) {
-  (void)user;
   return info->n > 0;
 }
 
 static bool each_shape(void *user, const gemmd_tune_shape *shape) {
-  (void)user;
   return shape->calls > 0;
 }
 

@@ -1,6 +1,5 @@
 /* What the machine takes by itself from programs that wait for nothing. */
-#ifndef BENCH_BARE_H
-#define BENCH_BARE_H
+#pragma once
 
 #include "histogram.h"
 
@@ -9,5 +8,3 @@
  * what both can do at the same time (see gaps_tail). *taken: the part of the time in which they could not. Both stay as
  * they are where there is no memory, or the machine lets the threads run at no time together. */
 void bare_measure(uint64_t work_ns, uint64_t run_ns, struct histogram *out, double *taken);
-
-#endif

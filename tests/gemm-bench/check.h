@@ -1,6 +1,5 @@
 /* Whether y is right: what the last products of a load have left, against the same products asked for alone. */
-#ifndef BENCH_CHECK_H
-#define BENCH_CHECK_H
+#pragma once
 
 #include "client/gemmclient.h"
 
@@ -12,5 +11,3 @@ double check_difference(const void *y, const void *alone, enum gemmd_type type, 
 
 /* Two kernels round differently, and in a plan what they round may be quantized to the next code. */
 #define CHECK_DIFFERENCE_MOST 0.05
-
-#endif

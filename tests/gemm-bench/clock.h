@@ -1,6 +1,5 @@
 /* Sleeping by proto/clock.h. */
-#ifndef BENCH_CLOCK_H
-#define BENCH_CLOCK_H
+#pragma once
 
 #include "../../proto/clock.h"
 
@@ -15,5 +14,3 @@ static inline void clock_sleep_until(uint64_t ns) {
 static inline void clock_sleep(uint64_t ns) {
   clock_sleep_until(clock_ns() + ns);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The same product inside one process, by the program gemm-inprocess. */
-#ifndef BENCH_COMPARE_H
-#define BENCH_COMPARE_H
+#pragma once
 
 #include "serve.h"
 
@@ -14,5 +13,3 @@ struct compare {
 /* Runs the program that lies beside this one, or on the PATH. Says what went wrong. */
 enum tool_exit compare_measure(const struct tool_call *call, const struct serve_settings *settings,
                                struct compare *out);
-
-#endif

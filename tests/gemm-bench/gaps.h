@@ -1,6 +1,5 @@
 /* What a machine that takes its cores away now and then costs whoever arrives at random times. Pure. */
-#ifndef BENCH_GAPS_H
-#define BENCH_GAPS_H
+#pragma once
 
 #include "histogram.h"
 
@@ -23,5 +22,3 @@ void gaps_tail(const struct gap *gaps, size_t count, uint64_t run_ns, uint64_t w
 
 /* Their sum. */
 uint64_t gaps_total(const struct gap *gaps, size_t count);
-
-#endif

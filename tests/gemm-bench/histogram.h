@@ -1,8 +1,7 @@
 /* Counts of durations in buckets that grow with the value: exact below 256 ns, above that 128 buckets to every power of
  * two, so that a value read back is off by at most 0.4 %. No pointers inside: it may lie in shared memory. One writer.
  */
-#ifndef BENCH_HISTOGRAM_H
-#define BENCH_HISTOGRAM_H
+#pragma once
 
 #include <stdint.h>
 
@@ -22,5 +21,3 @@ uint64_t histogram_at(const struct histogram *histogram, double quantile);
 /* The middle of a bucket. */
 uint64_t histogram_value(unsigned bucket);
 double histogram_mean(const struct histogram *histogram);
-
-#endif

@@ -1,6 +1,5 @@
 /* What clients ask for: one of several weights, and one of several numbers of rows. */
-#ifndef BENCH_MIX_H
-#define BENCH_MIX_H
+#pragma once
 
 #include "client/tool/command.h"
 
@@ -33,5 +32,3 @@ bool mix_parse_rows(const struct tool_call *call, const char *text, struct mix *
 /* By a number in 0..1. */
 int mix_weight(const struct mix *mix, double random);
 uint32_t mix_rows(const struct mix *mix, double random);
-
-#endif

@@ -1,6 +1,5 @@
 /* What gemm-bench says. */
-#ifndef BENCH_REPORT_H
-#define BENCH_REPORT_H
+#pragma once
 
 #include "compare.h"
 #include "serve.h"
@@ -21,5 +20,3 @@ struct report {
 
 void report_json(const struct report *report, FILE *out);
 void report_text(const struct report *report, FILE *out);
-
-#endif

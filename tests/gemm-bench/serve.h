@@ -1,7 +1,6 @@
 /* Load on a daemon: clients, each a process with a session of its own, that ask for products as fast as they are
  * answered, or at a given rate. */
-#ifndef BENCH_SERVE_H
-#define BENCH_SERVE_H
+#pragma once
 
 #include "client/tool/command.h"
 #include "histogram.h"
@@ -44,5 +43,3 @@ enum tool_exit serve_client_run(const struct tool_call *call, const struct serve
                                 const struct serve_start *start, struct serve_client *client, int ready, int gate);
 
 enum tool_exit bench_serve(struct tool_call *call);
-
-#endif

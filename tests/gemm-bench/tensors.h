@@ -1,7 +1,6 @@
 /* Where a client's x and y lie: in the memory that its session shares with gemmd, or in such memory on the GPU, by
  * libgemmclient-cuda. The GPU's are reached by the CUDA driver, which is opened when it is needed. */
-#ifndef BENCH_TENSORS_H
-#define BENCH_TENSORS_H
+#pragma once
 
 #include "client/gemmclient_cuda.h"
 #include "client/tool/command.h"
@@ -24,5 +23,3 @@ void *tensors_take(struct tensors *tensors, size_t bytes);
 /* To a tensor, and from one. False where the driver fails. */
 bool tensors_write(const struct tensors *tensors, void *tensor, const void *from, size_t bytes);
 bool tensors_read(const struct tensors *tensors, void *to, const void *tensor, size_t bytes);
-
-#endif

@@ -77,7 +77,6 @@ static bool measure(struct llama_context *context, int vocabulary, int repetitio
 }
 
 static void quiet(enum ggml_log_level level, const char *text, void *user) {
-  (void)user;
   if (level >= GGML_LOG_LEVEL_WARN && level <= GGML_LOG_LEVEL_ERROR)
     fputs(text, stderr);
 }

@@ -84,7 +84,6 @@ static int be_good(int index, void *user) {
   gemmd_weight *handle;
   struct product product;
   struct product_request request = {.weight = &weight, .m = 1, .x_type = GEMM_F32, .y_type = GEMM_F32, .seed = 3};
-  (void)index;
   if (geteuid() == 0 && (setgid(GOOD) != 0 || setuid(GOOD) != 0))
     return 1;
   if (gemmd_connect(&session, daemon_under_test.socket, NULL) != GEMMD_OK ||

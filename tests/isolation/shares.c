@@ -116,7 +116,6 @@ static int be_small(int index, void *argument) {
   gemmd_weight *weight;
   gemmd_session *session = join_as(LAST, &weight);
   bool right = true;
-  (void)index;
   make(&product, session, LAST, 1, GEMMD_PRIORITY_URGENT);
   scene->ready++;
   while (right && !scene->stop) {

@@ -815,21 +815,21 @@ class Models(Torch):
         """What HQQ made goes over as it is: codes, scales and zero points that are no integers."""
 
         class HQQLinear(torch.nn.Module):  # as hqq 0.2 packs 4 bits
-            def __init__(self, codes, scale, zero, group, bias, **meta):
+            def __init__(self, codes, scale, zero, group, bias, change):
                 super().__init__()
                 rows = codes.reshape(-1, group)
                 half = len(rows) // 2
                 self.W_q = torch.nn.Parameter(rows[:half] << 4 | rows[half:], requires_grad=False)
                 self.bias, self.compute_dtype, self.in_features, self.out_features = bias, scale.dtype, *codes.shape[::-1]
                 self.meta = {"nbits": 4, "axis": 1, "packing": "4bit_u8", "group_size": group, "shape": codes.shape,
-                             "scale": scale.reshape(-1, 1), "zero": zero.reshape(-1, 1), "view_as_float": False, **meta}  # fmt: skip
+                             "scale": scale.reshape(-1, 1), "zero": zero.reshape(-1, 1), "view_as_float": False, **change}  # fmt: skip
 
         for group, dtype in ((64, torch.float16), (128, torch.bfloat16), (256, torch.float16)):
             k, bias = 256, torch.randn(N)
             codes = torch.randint(0, 16, (N, k), dtype=torch.uint8)
             scale, zero = (torch.rand(N, k // group) / 50 + 0.01).to(dtype), (torch.rand(N, k // group) * 15).to(dtype)
             w = (codes.double() - zero.double().repeat_interleave(group, 1)) * scale.double().repeat_interleave(group, 1)
-            source = torch.nn.Sequential(HQQLinear(codes, scale, zero, group, bias))
+            source = torch.nn.Sequential(HQQLinear(codes, scale, zero, group, bias, {}))
             self.assertEqual(replace_linear(source, "int4", session=self.session), ["0"])
             x = torch.randn(3, k)
             self.assertLess(worst_row(source(x).double().numpy(), (x.double() @ w.T + bias).numpy()), 3e-4)
@@ -837,7 +837,7 @@ class Models(Torch):
             for change, error in (({"axis": 0}, "axis"), ({"nbits": 3}, "3 bits"), ({"quant_zero": True}, "quantized themselves"),
                                   ({"zero": zero.reshape(-1, 1).double() + 1e-9}, "none of float16")):  # fmt: skip
                 with self.assertRaisesRegex(gemmclient.GemmdError, error):
-                    replace_linear(torch.nn.Sequential(HQQLinear(codes, scale, zero, group, bias, **change)), "int4", session=self.session)
+                    replace_linear(torch.nn.Sequential(HQQLinear(codes, scale, zero, group, bias, change)), "int4", session=self.session)
 
 
 class Refusals(Torch):

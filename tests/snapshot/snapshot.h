@@ -1,7 +1,6 @@
 /* What a backend chooses and computes, written as text, to be compared with what another build of it writes: lines that
  * differ are products whose kernel or whose bits have changed. Uses struct backend_ops alone. */
-#ifndef TESTS_SNAPSHOT_H
-#define TESTS_SNAPSHOT_H
+#pragma once
 
 #include "kernels/backend.h"
 
@@ -75,5 +74,3 @@ void snapshot_choices(struct snapshot *snapshot);
 void snapshot_products(struct snapshot *snapshot);
 /* y by the ways that are not a single product of an arena: chains, sequences, two tensors, memory of the device. */
 void snapshot_paths(struct snapshot *snapshot);
-
-#endif

@@ -1,6 +1,5 @@
 /* Safetensors files for `quantize`: tensors of real numbers in a mapped file, and a file of codes. */
-#ifndef CLIENT_CTL_MODEL_CHECKPOINT_H
-#define CLIENT_CTL_MODEL_CHECKPOINT_H
+#pragma once
 
 #include "../../../proto/weights/gptq.h"
 #include "../../../proto/weights/safetensors.h"
@@ -31,5 +30,3 @@ MUST_CHECK enum status checkpoint_rows(const struct checkpoint *checkpoint, cons
  * tensors; SYSTEM, NOMEM. */
 MUST_CHECK enum status checkpoint_write_header(FILE *out, const struct safetensors_tensor *const *tensors, size_t count,
                                                const struct gptq_grid *grid, struct error *error);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef CLIENT_CTL_MODEL_LOAD_BAR_H
-#define CLIENT_CTL_MODEL_LOAD_BAR_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,5 +13,3 @@ void load_bar_begin(struct load_bar *bar);
 /* `user` is the bar; bytes. */
 void load_bar_draw(void *user, uint64_t done, uint64_t total);
 void load_bar_end(const struct load_bar *bar);
-
-#endif

@@ -1,11 +1,8 @@
 /* `quantize` for a folder with a model: what its layers see takes the model to be computed, which transformers does. */
-#ifndef CLIENT_CTL_MODEL_QUANTIZE_MODEL_H
-#define CLIENT_CTL_MODEL_QUANTIZE_MODEL_H
+#pragma once
 
 #include "../ctl.h"
 
 /* Becomes `python3 -m gemmclient.quantize` ($GEMMD_PYTHON where it is set), which calls this program for every layer.
  * Returns where that cannot be. */
 enum tool_exit quantize_model(const struct tool_call *call);
-
-#endif

@@ -300,7 +300,10 @@ static const struct tool_option tune_options[] = {
     {"html", "FILE", "with report: where to write it; else what the last search tried is drawn as text", false},
     {"csv", "FILE", "with WEIGHT or trials: every candidate with its parameters and what came of it", false},
     {"microbench", NULL, "time a linear of any size, with random data; the next ones say which", false},
-    {"format", "FORMAT", "int8, fp8, int2, int2a8, int4, int4a8, mxfp4, nvfp4, f16 or bf16; int8", false},
+    {"format", "FORMAT",
+#define FORMAT(number, name, word, ...) word ", "
+#include "../../../proto/formats.def"
+     "int8 if none is given", false},
     {"bench-m", "N", "64..16384, step 64; 2048", false},
     {"bench-k", "N", "64..16777216, step 64; 2048", false},
     {"bench-n", "N", "64..16384, step 64; 4096", false},

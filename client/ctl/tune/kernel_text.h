@@ -1,6 +1,5 @@
 /* A kernel's text taken apart: "FAMILY name=value name=value". Pure. */
-#ifndef CLIENT_CTL_TUNE_KERNEL_TEXT_H
-#define CLIENT_CTL_TUNE_KERNEL_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,5 +17,3 @@ void kernel_family(const char *kernel, char out[KERNEL_WORD_BYTES]);
 bool kernel_next(const char **at, struct kernel_parameter *out);
 /* The value of a parameter; `absent` where it has none of that name. */
 long kernel_value(const char *kernel, const char *name, long absent);
-
-#endif

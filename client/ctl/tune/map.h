@@ -2,8 +2,7 @@
  * over slices by the mode in which these come together. Pure.
  *
  * Where kernels have no slices, as on the CPU, threads are across. */
-#ifndef CLIENT_CTL_TUNE_MAP_H
-#define CLIENT_CTL_TUNE_MAP_H
+#pragma once
 
 #include "trials.h"
 
@@ -34,5 +33,3 @@ const struct map_row *tune_map_curves(const struct tune_map *map);
 /* Whether the tile's blocks fill the device once with the slices of that column. */
 bool tune_map_fills(const struct tune_map *map, const struct map_row *row, size_t column);
 bool tune_map_has_mode(const struct tune_map *map, const struct map_row *row, int mode);
-
-#endif

@@ -1,5 +1,4 @@
-#ifndef CLIENT_CTL_TUNE_OPTIONS_H
-#define CLIENT_CTL_TUNE_OPTIONS_H
+#pragma once
 
 #include "../ctl.h"
 
@@ -18,5 +17,3 @@ bool tune_kernel(const struct tool_call *call, char kernel[TUNE_KERNEL_BYTES], b
 bool tune_request(const struct tool_call *call, gemmd_tune_request *out);
 /* --bench-warmup and --bench-iterations; without either, and without --microbench, as few as decide. */
 bool tune_effort(const struct tool_call *call, gemmd_tune_search *out);
-
-#endif

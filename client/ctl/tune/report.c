@@ -248,8 +248,6 @@ static enum tool_exit draw(struct tool_call *call, gemmd_session *session, uint3
 }
 
 static bool first_alone(void *user, const gemmd_tune_trial *trial) {
-  (void)user;
-  (void)trial;
   return false;
 }
 

@@ -1,8 +1,5 @@
-#ifndef CLIENT_CTL_TUNE_REPORT_H
-#define CLIENT_CTL_TUNE_REPORT_H
+#pragma once
 
 #include "../ctl.h"
 
 enum tool_exit tune_report(struct tool_call *call, gemmd_session *session, uint32_t device);
-
-#endif

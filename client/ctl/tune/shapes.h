@@ -1,5 +1,4 @@
-#ifndef CLIENT_CTL_TUNE_SHAPES_H
-#define CLIENT_CTL_TUNE_SHAPES_H
+#pragma once
 
 #include "../ctl.h"
 
@@ -14,5 +13,3 @@ struct tune_shapes {
 };
 enum tool_exit tune_shapes(const struct tool_call *call, gemmd_session *session, uint32_t device,
                            struct tune_shapes *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* The table of all that a search has tried: fetched, and written as CSV, JSON or text. */
-#ifndef CLIENT_CTL_TUNE_TRIALS_H
-#define CLIENT_CTL_TUNE_TRIALS_H
+#pragma once
 
 #include "../ctl.h"
 
@@ -17,5 +16,3 @@ void tune_trials_csv(const struct tune_trials *trials, FILE *out);
 json_t *tune_trials_json(const struct tune_trials *trials);
 /* tune trials: the table of the last search, to --csv's file where that is given. */
 enum tool_exit tune_trials_show(struct tool_call *call, gemmd_session *session, uint32_t device);
-
-#endif

@@ -1,6 +1,5 @@
 /* One request of a client, while its handler runs. */
-#ifndef SUPERVISOR_COMMANDS_CALL_H
-#define SUPERVISOR_COMMANDS_CALL_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 #include "../../transport.h"
@@ -18,5 +17,3 @@ struct call {
 enum status call_reply(struct session *session, const struct call *call, const struct message_type *type,
                        const void *reply);
 enum status call_done(struct session *session, const struct call *call);
-
-#endif

@@ -1,7 +1,6 @@
 /* The handlers of clients' commands, by dispatch.c, when all generic checks are done. A handler answers exactly once:
  * now, later (session_wait), or by what it returns, where that is not OK and call->error says why. */
-#ifndef SUPERVISOR_COMMANDS_CMD_H
-#define SUPERVISOR_COMMANDS_CMD_H
+#pragma once
 
 #include "../session/session.h"
 #include "call.h"
@@ -12,5 +11,3 @@
 #define CMD_INTERNAL(name)
 #define COMMAND(number, name, permission, ...) CMD_##permission(name)
 #include "../../../proto/wire/commands.def"
-
-#endif

@@ -158,10 +158,7 @@ static void on_pinned(void *user, struct worker_answer *answer) {
   count_down(pinning);
 }
 
-static void on_restored(void *user, struct worker_answer *answer) {
-  (void)user;
-  (void)answer;
-}
+static void on_restored(void *user, struct worker_answer *answer) {}
 
 /* Asks all workers that hold a weight which matches; `kernel` NULL: each weight's own, by the pins. */
 static void ask_all(struct supervisor *supervisor, const char *pattern, const char *kernel, struct pinning *pinning) {

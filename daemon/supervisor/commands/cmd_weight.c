@@ -32,8 +32,11 @@ static enum status check_wish(const struct message_weight_load *request, uint32_
     return error_set(error, STATUS_INVALID, "scale mode %s does not go with format %s",
                      gemm_scale_name((enum gemm_scale)request->scale),
                      gemm_format_name((enum gemm_format)request->format));
+  if (request->method > GEMM_METHOD_TERNARY)
+    return error_set(error, STATUS_INVALID, "method must be 0..%d, got %u", GEMM_METHOD_TERNARY, request->method);
   if (!gemm_takes_method((enum gemm_format)request->format, (enum gemm_method)request->method))
-    return error_set(error, STATUS_INVALID, "method %u does not go with format %s", request->method,
+    return error_set(error, STATUS_INVALID, "method %s does not go with format %s",
+                     gemm_method_name((enum gemm_method)request->method),
                      gemm_format_name((enum gemm_format)request->format));
   if (request->mode > MODE_ALL)
     return error_set(error, STATUS_INVALID, "mode must be 0..%d, got %u", MODE_ALL, request->mode);

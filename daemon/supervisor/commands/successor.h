@@ -1,7 +1,6 @@
 /* The program that is to take this one's place, asked first whether it starts with the options that there are now: with
  * --check it reads them and ends. Where it does not, the gemmd that runs goes on. */
-#ifndef SUPERVISOR_COMMANDS_SUCCESSOR_H
-#define SUPERVISOR_COMMANDS_SUCCESSOR_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -10,5 +9,3 @@ struct session;
 /* Answers the request `id` of the session, and begins the upgrade where all is well. UNSUPPORTED, SYSTEM, NOMEM where
  * it cannot even be asked; then the request is still to be answered. */
 MUST_CHECK enum status successor_ask(struct session *session, uint32_t id, struct error *error);
-
-#endif

@@ -1,8 +1,7 @@
 /* What NVML says of the devices, without a CUDA context: whether somebody's kernels run, and how much memory a process
  * has there. Asked by a thread, since a driver that hangs must not hold up the loop. libnvidia-ml is loaded when this
  * is opened; where it is not there, nothing is known. */
-#ifndef SUPERVISOR_IDLE_DEVICE_LOAD_H
-#define SUPERVISOR_IDLE_DEVICE_LOAD_H
+#pragma once
 
 #include "../../../proto/limits.h"
 
@@ -27,5 +26,3 @@ void device_load_watch(struct device_load *load, uint32_t device, const uint8_t 
 struct device_reading device_load_read(struct device_load *load, uint32_t device);
 /* Where the driver hangs, the thread is left to itself. NULL: nothing. */
 void device_load_close(struct device_load *load);
-
-#endif

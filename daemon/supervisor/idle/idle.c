@@ -80,7 +80,6 @@ static uint64_t look_around(struct idle_device *device, const struct usage *usag
 /* ---- what the worker is told */
 
 static void on_told(void *user, struct worker_answer *answer) {
-  (void)user;
   (void)answer; /* a worker that died is followed by one that hears of it again */
 }
 

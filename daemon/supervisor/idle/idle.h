@@ -1,8 +1,7 @@
 /* What is done for devices that direct clients use while these leave them alone: background tuning, and a comparison of
  * what was lent with what was loaded; and whether a worker that nobody asks for anything goes to sleep, and is started
  * for that work. */
-#ifndef SUPERVISOR_IDLE_IDLE_H
-#define SUPERVISOR_IDLE_IDLE_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 
@@ -27,5 +26,3 @@ void idle_free(struct idle *idle);
 
 /* Fills what a device's status says of sleep, quiet and verification. NULL: nothing. */
 void idle_describe(const struct idle *idle, uint32_t device, struct message_device_status *out);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * What gemmd does then can be seen by whoever looks at the device's utilization, itself included: so it works for a
  * while, stops, looks, and only then goes on. */
-#ifndef SUPERVISOR_IDLE_QUIET_H
-#define SUPERVISOR_IDLE_QUIET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -43,5 +42,3 @@ struct quiet {
 uint64_t quiet_look(struct quiet *quiet, const struct quiet_sight *sight);
 /* For gemmctl status. */
 const char *quiet_text(enum quiet_why why);
-
-#endif

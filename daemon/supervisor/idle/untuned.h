@@ -1,7 +1,6 @@
 /* Shapes of one device that clients compute themselves and its worker may not have tuned yet: kept here, since the
  * worker may be asleep, or be replaced before it is done. Pure. */
-#ifndef SUPERVISOR_IDLE_UNTUNED_H
-#define SUPERVISOR_IDLE_UNTUNED_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 
@@ -25,5 +24,3 @@ const struct message_weight_seen *untuned_tell(struct untuned *untuned);
 void untuned_again(struct untuned *untuned);
 /* Whatever the worker was told of is tuned, or cannot be. */
 void untuned_done(struct untuned *untuned);
-
-#endif

@@ -1,6 +1,5 @@
 /* Who uses a device, by what the sessions have there and say. Pure. */
-#ifndef SUPERVISOR_IDLE_USAGE_H
-#define SUPERVISOR_IDLE_USAGE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ struct usage {
 };
 
 struct usage usage_of(const struct supervisor *supervisor, uint32_t device, uint64_t now_ns);
-
-#endif

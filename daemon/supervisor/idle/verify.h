@@ -1,7 +1,6 @@
 /* Comparing what was lent of one device with what was loaded, one weight after the other, each time that the device is
  * quiet and the last round is long enough ago. */
-#ifndef SUPERVISOR_IDLE_VERIFY_H
-#define SUPERVISOR_IDLE_VERIFY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ void verify_init(struct verify *verify, struct supervisor *supervisor,
 bool verify_due(const struct verify *verify, const struct supervisor *supervisor, uint32_t device, uint64_t now_ms);
 /* Asks the worker, which serves, for the next one where it is time. */
 void verify_go_on(struct verify *verify, struct supervisor *supervisor, struct worker *worker, uint64_t now_ms);
-
-#endif

@@ -1,8 +1,7 @@
 /* One SEQPACKET socket on the loop: records in, records out, with a bounded queue for a peer that does not read.
  *
  * Callbacks are never called from inside channel_send or channel_close. */
-#ifndef SUPERVISOR_NET_CHANNEL_H
-#define SUPERVISOR_NET_CHANNEL_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
@@ -64,5 +63,3 @@ void channel_pause(struct channel *channel, bool paused);
 void channel_settle(struct channel *channel);
 /* Closes the socket; what is queued is dropped. Again: nothing. */
 void channel_close(struct channel *channel);
-
-#endif

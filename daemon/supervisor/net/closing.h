@@ -1,7 +1,6 @@
 /* Closing descriptors that clients sent. On a file system in user space the client decides when a close returns: in the
  * loop that would hold up everybody. So it happens on threads of their own. */
-#ifndef SUPERVISOR_NET_CLOSING_H
-#define SUPERVISOR_NET_CLOSING_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -21,5 +20,3 @@ unsigned closing_pending(void);
 bool closing_finish(void);
 /* Then closes every descriptor from `first` on. Nothing but the end of the process may follow. */
 void closing_abandon(int first);
-
-#endif

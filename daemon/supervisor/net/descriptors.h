@@ -1,7 +1,6 @@
 /* The limit on open descriptors, which many sessions can reach. The last ones are kept back, so that gemmd can still
  * answer, start a worker's successor, and let an admin in. */
-#ifndef SUPERVISOR_NET_DESCRIPTORS_H
-#define SUPERVISOR_NET_DESCRIPTORS_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -9,5 +8,3 @@
 void descriptors_raise_limit(void);
 /* Whether a client may have more. Admins may take half of what is kept back. */
 bool descriptors_left(bool admin);
-
-#endif

@@ -1,7 +1,6 @@
 /* Looking at descriptors that clients sent. On a file system in user space the client decides when a stat returns: in
  * the loop that would hold up everybody. So nothing is asked of a file that the kernel does not know by itself. */
-#ifndef SUPERVISOR_NET_FOREIGN_H
-#define SUPERVISOR_NET_FOREIGN_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -22,5 +21,3 @@ struct foreign_facts {
 bool foreign_file_facts(int fd, struct foreign_facts *out);
 /* A memfd, or what a driver made: nothing that a user serves or that waits for anybody. BAD_DESCRIPTOR otherwise. */
 MUST_CHECK enum status foreign_check_memory(int fd, struct error *error);
-
-#endif

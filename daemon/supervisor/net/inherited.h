@@ -1,7 +1,6 @@
 /* Descriptors that this process was started with, by name: from systemd (its socket, and what gemmd parked in the
  * descriptor store), or from the gemmd that this one replaces (sd_listen_fds(3)'s protocol in both cases). */
-#ifndef SUPERVISOR_NET_INHERITED_H
-#define SUPERVISOR_NET_INHERITED_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -30,5 +29,3 @@ int inherited_take(struct inherited *inherited, const char *name);
 /* What the program that is executed next is to find. The descriptors take the numbers from 3 on, whatever had these,
  * and leave those that they had: nothing but exec may follow. The numbers in `list` change. */
 MUST_CHECK enum status inherited_leave(struct inherited_fd *list, size_t count, struct error *error);
-
-#endif

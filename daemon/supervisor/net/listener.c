@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -181,7 +180,6 @@ static bool turn_away(struct listener *listener) {
 static void on_poll(uv_poll_t *poll, int status, int events) {
   struct supervisor *supervisor = poll->data;
   struct listener *listener = supervisor->listener;
-  (void)events;
   for (int i = 0; status == 0 && i < ACCEPTS_A_TURN && listener->open; i++) {
     int client = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0)

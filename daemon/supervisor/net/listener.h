@@ -1,6 +1,5 @@
 /* The socket that clients connect to: systemd's, where it passes one, else one of our own. */
-#ifndef SUPERVISOR_NET_LISTENER_H
-#define SUPERVISOR_NET_LISTENER_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -32,5 +31,3 @@ MUST_CHECK enum status listener_open(struct supervisor *supervisor, struct inher
 /* Accepts nobody from here on, and keeps the socket: who connects waits for whoever accepts next. */
 void listener_pause(struct listener *listener);
 void listener_close(struct listener *listener);
-
-#endif

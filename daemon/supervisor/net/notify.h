@@ -1,6 +1,5 @@
 /* Tells the service manager: sd_notify(3)'s protocol, without its library. */
-#ifndef SUPERVISOR_NET_NOTIFY_H
-#define SUPERVISOR_NET_NOTIFY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ void notify_send(const char *state);
 bool notify_send_fd(const char *state, int fd);
 /* How often the service manager wants to hear "WATCHDOG=1", in ms; 0: it does not. */
 uint64_t notify_watchdog_ms(void);
-
-#endif

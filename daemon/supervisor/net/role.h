@@ -1,7 +1,6 @@
 /* Who a client is and what that makes it: from its socket's credentials, read once at accept. No name service is
  * asked on the way of a connection; the names of groups are looked up once, at start. */
-#ifndef SUPERVISOR_NET_ROLE_H
-#define SUPERVISOR_NET_ROLE_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
@@ -49,5 +48,3 @@ bool role_may_ipc(const struct role_rules *rules, uid_t uid);
 bool role_may_borrow(const struct role_rules *rules, const struct role_peer *peer, uid_t self);
 /* Whether a role may send commands of that permission. */
 bool role_may(enum role role, enum permission permission);
-
-#endif

@@ -1,7 +1,6 @@
 /* The shared memory of one session, as the supervisor holds it: the memfd, the doorbells, and a mapping of header and
  * rings through which it tells the client of a worker's death. Tensors are not mapped here. */
-#ifndef SUPERVISOR_SESSION_ARENA_H
-#define SUPERVISOR_SESSION_ARENA_H
+#pragma once
 
 #include "../../../proto/limits.h"
 #include "../../../proto/shm/ring.h"
@@ -42,5 +41,3 @@ void arena_worker_ready(struct arena *arena, uint32_t device);
 bool arena_worker_asleep(const struct arena *arena, uint32_t device);
 /* There will be no worker of `device` any more. */
 void arena_worker_failed(struct arena *arena, uint32_t device);
-
-#endif

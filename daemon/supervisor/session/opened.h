@@ -2,8 +2,7 @@
  *
  * A handle is generation << 16 | index. A slot's generation rises when it is given back, so that a handle kept by
  * mistake does not mean the next weight. No handle is 0. */
-#ifndef SUPERVISOR_SESSION_OPENED_H
-#define SUPERVISOR_SESSION_OPENED_H
+#pragma once
 
 #include "../../../proto/limits.h"
 #include "../../../proto/status.h"
@@ -38,5 +37,3 @@ void opened_close(struct opened *opened, uint32_t handle); /* from now on it is 
 void opened_remove(struct opened *opened, uint32_t handle);
 /* The handle of slot `index` < count; 0 where it is free. */
 uint32_t opened_at(const struct opened *opened, size_t index);
-
-#endif

@@ -1,7 +1,6 @@
 #include "publishing.h"
 
 #include "../../../proto/shm/published.h"
-#include "../../log.h"
 #include "../../memfd.h"
 #include "../context.h"
 #include "../workers/fleet.h"

@@ -1,7 +1,6 @@
 /* The tuned kernels of all devices, in memory that clients map (proto/published.h), and what clients that compute by
  * themselves tell of their shapes (proto/seen.h). */
-#ifndef SUPERVISOR_SESSION_PUBLISHING_H
-#define SUPERVISOR_SESSION_PUBLISHING_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 #include "../idle/untuned.h"
@@ -41,5 +40,3 @@ MUST_CHECK enum status publishing_ring(struct session *session, int *fd, struct 
 MUST_CHECK enum status publishing_propose(struct session *session, const struct message_tune_propose *proposal,
                                           struct error *error);
 void publishing_session_left(struct session *session);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which sessions the workers serve: tells every worker of an arena that begins or ends. */
-#ifndef SUPERVISOR_SESSION_SERVING_H
-#define SUPERVISOR_SESSION_SERVING_H
+#pragma once
 
 #include "../workers/worker_proxy.h"
 #include "session.h"
@@ -22,5 +21,3 @@ void serving_descriptors(const struct session *session, uint32_t device, int fds
 /* Asks the worker to open what is in that slot of session->tensors; as worker_ask. */
 MUST_CHECK enum status serving_give_tensor(const struct session *session, size_t slot, struct worker *worker,
                                            worker_done done, void *user, struct error *error);
-
-#endif

@@ -5,10 +5,8 @@
 #include "../net/closing.h"
 #include "../net/descriptors.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 /* One client: its connection, what it may do, and what it holds. Requests of a session are carried out one after the
  * other, but for loads, which run beside the rest. */
-#ifndef SUPERVISOR_SESSION_SESSION_H
-#define SUPERVISOR_SESSION_SESSION_H
+#pragma once
 
 #include "../../../proto/shm/seen.h"
 #include "../../../proto/wire/message.h"
@@ -129,5 +128,3 @@ void session_reply(struct session *session, uint32_t id, const struct message_ty
 void session_fail(struct session *session, uint32_t id, const struct error *error);
 /* Dropped where the client has not read the one before. */
 void session_event(struct session *session, enum event event, const struct message_type *type, const void *body);
-
-#endif

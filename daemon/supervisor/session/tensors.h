@@ -1,7 +1,6 @@
 /* Memory and events of a client's own that its session uses: descriptors and IPC handles, kept so that the successor of
  * a worker can open them, too. */
-#ifndef SUPERVISOR_SESSION_TENSORS_H
-#define SUPERVISOR_SESSION_TENSORS_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 
@@ -37,5 +36,3 @@ uint64_t tensors_bytes(const struct tensors *tensors);
 /* Gives the descriptor back, if there is one, as closing_start does. */
 void tensors_remove(struct tensor_slot *slot, void *payer);
 void tensors_free(struct tensors *tensors, void *payer);
-
-#endif

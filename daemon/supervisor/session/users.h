@@ -1,8 +1,7 @@
 /* What each user id holds, over all its sessions, and the caps on that. Pure: time comes in as a parameter.
  *
  * Admins are counted and not capped: whoever must look after a daemon that others have filled gets in. */
-#ifndef SUPERVISOR_SESSION_USERS_H
-#define SUPERVISOR_SESSION_USERS_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../config.h"
@@ -67,5 +66,3 @@ uint32_t user_spend_message(const struct users *users, struct user *user, size_t
 /* Whether one more line about this user may go into the log: so many in a window of seconds. *left_out: how many did
  * not in the window before, to be said now; else 0. */
 bool user_may_log(struct user *user, uint64_t now_ms, uint32_t *left_out);
-
-#endif

@@ -1,6 +1,5 @@
 /* What one session has borrowed, and which slabs it was given. Pure. */
-#ifndef SUPERVISOR_WEIGHTS_BORROWS_H
-#define SUPERVISOR_WEIGHTS_BORROWS_H
+#pragma once
 
 #include "../../../proto/limits.h"
 #include "../../../proto/status.h"
@@ -39,5 +38,3 @@ bool borrows_given(const struct borrows *borrows, uint32_t slab);
 MUST_CHECK enum status borrows_give(struct borrows *borrows, uint32_t slab, struct error *error);
 /* The session does not have it any more. */
 void borrows_lose(struct borrows *borrows, uint32_t slab);
-
-#endif

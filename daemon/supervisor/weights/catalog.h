@@ -1,7 +1,6 @@
 /* What is stored where: names → contents (by hash) → parts in slabs. Pure: no I/O, no device; the descriptors of slabs
  * are numbers to it. */
-#ifndef SUPERVISOR_WEIGHTS_CATALOG_H
-#define SUPERVISOR_WEIGHTS_CATALOG_H
+#pragma once
 
 #include "../../../proto/extents.h"
 #include "../../../proto/gemm.h"
@@ -198,5 +197,3 @@ struct catalog_usage catalog_device_usage(const struct catalog *catalog, uint32_
 /* Rows of W that each of at most `parts` devices takes: multiples of 128, so that scale blocks stay whole and columns
  * of y begin at aligned addresses. Fills n_begin and n_count; returns how many parts there are. */
 uint32_t catalog_split(int64_t n, uint32_t parts, struct catalog_part *out);
-
-#endif

@@ -1,7 +1,6 @@
 /* The catalog as bytes, for the next gemmd: written into a sealed memfd, read back with every number checked. Only what
  * has a name is kept, because handles end with their sessions. */
-#ifndef SUPERVISOR_WEIGHTS_CATALOG_IMAGE_H
-#define SUPERVISOR_WEIGHTS_CATALOG_IMAGE_H
+#pragma once
 
 #include "catalog.h"
 
@@ -14,5 +13,3 @@ MUST_CHECK enum status catalog_image_write(const struct catalog *catalog, const 
  * version, or the one before, whose parts agree; the catalog is empty then. */
 MUST_CHECK enum status catalog_image_read(struct catalog *catalog, char backend[CATALOG_BACKEND_BYTES],
                                           const uint8_t *bytes, size_t length, struct error *error);
-
-#endif

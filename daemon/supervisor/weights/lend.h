@@ -1,7 +1,6 @@
 /* Lending the memory of weights to processes that compute with it themselves: who may, what may lie together in memory
  * that is lent, and what becomes of it. See "Borrowed weights" in proto/PROTOCOL.md. */
-#ifndef SUPERVISOR_WEIGHTS_LEND_H
-#define SUPERVISOR_WEIGHTS_LEND_H
+#pragma once
 
 #include "catalog.h"
 
@@ -22,5 +21,3 @@ void lend_session_left(struct session *session);
  * log and borrowers. Nobody gets a product with it: it loses its names, no load of that content shares it, sessions
  * that have it open end, and those that have borrowed it are told. */
 void lend_withdraw(struct supervisor *supervisor, struct catalog_weight *weight, const char *what);
-
-#endif

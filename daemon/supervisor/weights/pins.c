@@ -64,7 +64,6 @@ const char *pins_find(const struct pins *pins, const struct catalog *catalog, co
 }
 
 static void on_answer(void *user, struct worker_answer *answer) {
-  (void)user;
   if (answer->status != STATUS_OK && answer->status != STATUS_DEVICE_LOST && answer->status != STATUS_NOT_FOUND)
     log_warning("a kernel set by hand is not used: %s", answer->error.text);
 }

@@ -1,7 +1,6 @@
 /* Kernels set by hand for weights by their names, from the configuration and from tune_pin; given to workers whenever
  * a weight or a worker is new. The last one that matches counts. */
-#ifndef SUPERVISOR_WEIGHTS_PINS_H
-#define SUPERVISOR_WEIGHTS_PINS_H
+#pragma once
 
 #include "../../../proto/limits.h"
 #include "../../../proto/status.h"
@@ -31,5 +30,3 @@ const char *pins_find(const struct pins *pins, const struct catalog *catalog, co
 /* Tells the workers that hold the weight, or one of them. What they refuse is logged. */
 void pins_apply(struct supervisor *supervisor, const struct catalog_weight *weight);
 void pins_apply_part(struct supervisor *supervisor, const struct catalog_weight *weight, struct worker *worker);
-
-#endif

@@ -1,6 +1,5 @@
 /* Which devices a weight goes to. Pure. */
-#ifndef SUPERVISOR_WEIGHTS_PLACEMENT_H
-#define SUPERVISOR_WEIGHTS_PLACEMENT_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 #include "catalog.h"
@@ -24,5 +23,3 @@ MUST_CHECK enum status placement_choose(const struct message_weight_load *reques
 /* Whether a weight of n rows that lies there already lies as the request wants it, of whose devices `usable` are in
  * order: who asks for no place takes any. */
 bool placement_fits(const struct message_weight_load *request, const struct catalog_weight *there, uint32_t usable);
-
-#endif

@@ -1,7 +1,6 @@
 /* Gives device memory back: contents that nobody uses, ranges of slabs, slabs. What a worker may still use is given
  * back when the worker has said that it does not, or when its process is gone. */
-#ifndef SUPERVISOR_WEIGHTS_RECLAIM_H
-#define SUPERVISOR_WEIGHTS_RECLAIM_H
+#pragma once
 
 #include "catalog.h"
 
@@ -19,5 +18,3 @@ void reclaim_parts(struct supervisor *supervisor, const struct catalog_weight *w
 void reclaim_extent(struct supervisor *supervisor, uint32_t slab, uint64_t offset);
 /* The slab, if it is empty. */
 void reclaim_slab(struct supervisor *supervisor, uint32_t slab);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Whatever happens in between, the store holds an image all of whose slabs are there: a slab is parked before the first
  * image that names it, and taken out after the last. */
-#ifndef SUPERVISOR_WEIGHTS_STORE_H
-#define SUPERVISOR_WEIGHTS_STORE_H
+#pragma once
 
 #include "../../../proto/wire/message.h"
 #include "../net/inherited.h"
@@ -40,5 +39,3 @@ bool store_is_current(struct supervisor *supervisor);
 
 /* Leaves all of it, with the listening socket, to the program that is executed next. */
 MUST_CHECK enum status store_leave(struct supervisor *supervisor, struct error *error);
-
-#endif

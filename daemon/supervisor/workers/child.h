@@ -1,6 +1,5 @@
 /* Starts gemmd itself once more as a worker or a loader, with a socket to talk over as its descriptor 3. */
-#ifndef SUPERVISOR_WORKERS_CHILD_H
-#define SUPERVISOR_WORKERS_CHILD_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../config.h"
@@ -24,5 +23,3 @@ MUST_CHECK enum status child_start(uv_loop_t *loop, const char *program, const c
 /* SIGKILL. NULL: nothing. */
 void child_kill(struct child *child);
 int child_pid(const struct child *child);
-
-#endif

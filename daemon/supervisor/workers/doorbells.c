@@ -19,8 +19,6 @@ struct doorbells {
 static void on_ring(uv_poll_t *poll, int status, int ready) {
   struct doorbells *doorbells = poll->data;
   struct epoll_event events[AT_ONCE];
-  (void)status;
-  (void)ready;
   if (epoll_wait(doorbells->set, events, AT_ONCE, 0) > 0)
     doorbells->rung(doorbells->user);
 }

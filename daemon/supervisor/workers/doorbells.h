@@ -1,6 +1,5 @@
 /* The doorbells of all sessions at one device, listened to while no worker does. */
-#ifndef SUPERVISOR_WORKERS_DOORBELLS_H
-#define SUPERVISOR_WORKERS_DOORBELLS_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -17,5 +16,3 @@ MUST_CHECK enum status doorbells_add(struct doorbells *doorbells, int fd, struct
 void doorbells_remove(struct doorbells *doorbells, int fd);
 /* It frees itself when the loop has let go of it. NULL: nothing. */
 void doorbells_close(struct doorbells *doorbells);
-
-#endif

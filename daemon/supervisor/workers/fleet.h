@@ -1,6 +1,5 @@
 /* All workers: which backend, how many devices, and when serving may begin. */
-#ifndef SUPERVISOR_WORKERS_FLEET_H
-#define SUPERVISOR_WORKERS_FLEET_H
+#pragma once
 
 #include "doorbells.h"
 #include "worker_proxy.h"
@@ -24,5 +23,3 @@ void fleet_ignore_doorbells(struct fleet *fleet, uint32_t device);
 void fleet_stop(struct supervisor *supervisor);
 /* After a worker's state has changed: serving begins once all have one. */
 void fleet_changed(struct supervisor *supervisor);
-
-#endif

@@ -1,6 +1,5 @@
 /* Requests to a worker that is asleep: kept until it serves. Pure. */
-#ifndef SUPERVISOR_WORKERS_PARKED_H
-#define SUPERVISOR_WORKERS_PARKED_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
@@ -34,5 +33,3 @@ struct parked_request *parked_take(struct parked *parked);
 void parked_free(struct parked_request *request);
 /* Answers all DEVICE_LOST: the worker of `device` does not start. */
 void parked_fail(struct parked *parked, uint32_t device);
-
-#endif

@@ -1,7 +1,6 @@
 /* Brings a worker to the state of the one before it: slabs, weights, sessions and their handles. The worker carries
  * commands out in order, so all are sent at once, and whatever is asked afterwards comes behind them. */
-#ifndef SUPERVISOR_WORKERS_RECOVERY_H
-#define SUPERVISOR_WORKERS_RECOVERY_H
+#pragma once
 
 struct supervisor;
 struct worker;
@@ -12,5 +11,3 @@ void recovery_begin(struct supervisor *supervisor, struct worker *worker);
 void recovery_worker_lost(struct supervisor *supervisor, struct worker *worker);
 /* There will be no successor. */
 void recovery_worker_failed(struct supervisor *supervisor, struct worker *worker);
-
-#endif

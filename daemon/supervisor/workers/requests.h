@@ -1,6 +1,5 @@
 /* Requests to a worker that wait for their answer, in order of sending. */
-#ifndef SUPERVISOR_WORKERS_REQUESTS_H
-#define SUPERVISOR_WORKERS_REQUESTS_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
@@ -57,5 +56,3 @@ bool requests_wanted(const struct requests *requests);
 bool request_needs_no_end(enum command command);
 /* Keeps no worker awake. */
 bool request_is_background(enum command command);
-
-#endif

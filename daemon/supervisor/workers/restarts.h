@@ -1,7 +1,6 @@
 /* When a worker that has died is replaced: at once while few have died lately, and behind that after pauses that grow.
  * There is no death after which it is not. Pure: time and randomness are parameters. */
-#ifndef SUPERVISOR_WORKERS_RESTARTS_H
-#define SUPERVISOR_WORKERS_RESTARTS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ bool restarts_at_once(const struct restarts *restarts, uint32_t most, uint64_t n
 void restarts_served(struct restarts *restarts, uint64_t now_ms);
 /* Somebody has seen to the device: the next death is the first. */
 void restarts_forget(struct restarts *restarts);
-
-#endif

@@ -1,6 +1,5 @@
 /* Workers that are asleep: what is submitted to one starts it. */
-#ifndef SUPERVISOR_WORKERS_SLEEP_H
-#define SUPERVISOR_WORKERS_SLEEP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -12,5 +11,3 @@ struct worker;
 void sleep_begun(struct supervisor *supervisor, struct worker *worker);
 /* A session has got its arena while the worker sleeps: what it submits there is heard. Nothing where it does not. */
 void sleep_listen(struct supervisor *supervisor, const struct arena *arena, uint32_t device);
-
-#endif

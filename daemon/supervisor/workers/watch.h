@@ -1,6 +1,5 @@
 /* Whether a worker's process opens its device in time, answers from then on, and ends when it is killed. */
-#ifndef SUPERVISOR_WORKERS_WATCH_H
-#define SUPERVISOR_WORKERS_WATCH_H
+#pragma once
 
 #include "../../config.h"
 
@@ -37,5 +36,3 @@ void watch_answered(struct watch *watch);
 /* It is being killed, or asked to end. */
 void watch_end(struct watch *watch);
 void watch_stop(struct watch *watch);
-
-#endif

@@ -1,6 +1,5 @@
 /* One process of a worker and its socket, from the start until nothing is left of either. */
-#ifndef SUPERVISOR_WORKERS_WORKER_PROCESS_H
-#define SUPERVISOR_WORKERS_WORKER_PROCESS_H
+#pragma once
 
 #include "../../config.h"
 #include "../net/channel.h"
@@ -44,5 +43,3 @@ MUST_CHECK enum status worker_process_start(uv_loop_t *loop, const char *program
                                             void *owner, struct worker_process **out, struct error *error);
 /* Closes its socket, by which it ends; and kills it, now or after some seconds. */
 void worker_process_close(struct worker_process *process, bool now);
-
-#endif

@@ -1,7 +1,6 @@
 /* One worker as the supervisor sees it: the process that serves, the next one, requests that wait for their answer, and
  * the rule by which a worker that died is replaced. Knows nothing of sessions and weights: see recovery.h. */
-#ifndef SUPERVISOR_WORKERS_WORKER_PROXY_H
-#define SUPERVISOR_WORKERS_WORKER_PROXY_H
+#pragma once
 
 #include "../../../proto/status.h"
 #include "../../../proto/wire/message.h"
@@ -133,5 +132,3 @@ struct totals worker_totals(const struct worker *worker);
 bool worker_settled(const struct worker *worker);
 /* "starting", "ready", "asleep", "failed": as in device_status. */
 const char *worker_state_name(const struct worker *worker);
-
-#endif

@@ -1,6 +1,5 @@
 /* A split weight's part: rows n_begin .. n_begin + n of a canonical weight, in canonical form of its own. Pure. */
-#ifndef WORKER_CONTROL_CANONICAL_H
-#define WORKER_CONTROL_CANONICAL_H
+#pragma once
 
 #include "../../../proto/gemm.h"
 
@@ -12,5 +11,3 @@ MUST_CHECK enum status canonical_part_check(const struct gemm_weight *part, int6
 /* Copies the part's codes and scales; `to` has part_layout->total_bytes. */
 void canonical_part_copy(enum gemm_scale scale, const struct gemm_layout *whole_layout, const void *whole,
                          int64_t n_begin, const struct gemm_layout *part_layout, void *to);
-
-#endif

@@ -59,7 +59,6 @@ static void run_save(uv_work_t *work) {
 
 static void after_save(uv_work_t *work, int cancelled) {
   struct control *control = work->data;
-  (void)cancelled;
   control->saving = NULL;
   save_next(control);
 }

@@ -2,8 +2,7 @@
  * that the supervisor may send a command that depends on an earlier one without waiting. What takes time runs on
  * libuv's thread pool, one at a time, and beside it what goes to the disk, in order: a slow one holds up nothing. Two
  * commands wait for the device, session_remove and weight_detach: while they do, the next ones go on. */
-#ifndef WORKER_CONTROL_CONTROL_H
-#define WORKER_CONTROL_CONTROL_H
+#pragma once
 
 #include "control_state.h"
 
@@ -26,5 +25,3 @@ MUST_CHECK enum status control_start(struct control *control, const struct contr
 void control_close(struct control *control);
 /* The supervisor is gone: nothing more is received or sent, and the loop ends when what is under way has. */
 void control_end(struct control *control);
-
-#endif

@@ -37,10 +37,13 @@ static void finish(struct control *control, struct control_task *task) {
 
 static void run_work(uv_work_t *work) {
   struct control_task *task = work->data;
+  struct tuner *tuner = task->control->tuner;
+  tuner_hold(tuner);
   if (task->releasing)
     task->handler->release(task->control, task);
   else
     task->status = task->handler->work(task->control, task, &task->error);
+  tuner_release(tuner);
 }
 
 static void post(struct control *control, struct control_task *task) {
@@ -59,7 +62,6 @@ static void abandon(struct control *control, struct control_task *task) {
 }
 
 static void after_work(uv_work_t *work, int cancelled) {
-  (void)cancelled;
   struct control_task *task = work->data;
   struct control *control = task->control;
   control->active = NULL;

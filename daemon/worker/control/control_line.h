@@ -1,6 +1,5 @@
 /* Commands one after the other, in order of arrival. */
-#ifndef WORKER_CONTROL_CONTROL_LINE_H
-#define WORKER_CONTROL_CONTROL_LINE_H
+#pragma once
 
 #include "control_state.h"
 
@@ -11,5 +10,3 @@ void control_line_answered(struct control *control, struct control_task *task);
 void control_line_advance(struct control *control);
 /* The device is lost: the loop ends at once. */
 void control_line_lost(struct control *control, const struct error *error);
-
-#endif

@@ -56,9 +56,6 @@ static enum status begin_convert(struct control *control, struct control_task *t
 }
 
 static bool go_on(void *user, uint64_t done, uint64_t total) {
-  (void)user;
-  (void)done;
-  (void)total;
   return true;
 }
 
@@ -112,7 +109,6 @@ static enum status work_make(struct control *control, struct control_task *task,
 }
 
 static enum status read_mapped(void *context, uint64_t offset, void *to, uint64_t bytes, struct error *error) {
-  (void)error;
   memcpy(to, (const uint8_t *)context + offset, bytes);
   return STATUS_OK;
 }

@@ -1,6 +1,5 @@
 /* What goes to the supervisor, in order, kept while the socket takes nothing. */
-#ifndef WORKER_CONTROL_CONTROL_SEND_H
-#define WORKER_CONTROL_CONTROL_SEND_H
+#pragma once
 
 #include "control_state.h"
 
@@ -12,5 +11,3 @@ void control_send_failure(struct control *control, uint32_t id, const struct err
 /* Sends what was kept, as much as the socket takes. */
 void control_send_kept(struct control *control);
 void control_send_drop(struct control *control);
-
-#endif

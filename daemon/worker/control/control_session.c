@@ -65,7 +65,6 @@ static enum status work_add(struct control *control, struct control_task *task, 
 }
 
 static void post_add(struct control *control, struct control_task *task) {
-  (void)control;
   task->message.verb = ENGINE_SESSION_ADD;
   task->message.session = &task->session->engine;
 }
@@ -101,7 +100,6 @@ static enum status begin_remove(struct control *control, struct control_task *ta
 }
 
 static void post_remove(struct control *control, struct control_task *task) {
-  (void)control;
   task->message.verb = ENGINE_SESSION_REMOVE;
   task->message.session = &task->session->engine;
 }
@@ -112,7 +110,6 @@ static void release_remove(struct control *control, struct control_task *task) {
 }
 
 static void finish_remove(struct control *control, struct control_task *task) {
-  (void)control;
   free_session(task->session);
 }
 
@@ -141,12 +138,10 @@ static void post_handle(struct control_task *task, enum engine_verb verb) {
 }
 
 static void post_weight_add(struct control *control, struct control_task *task) {
-  (void)control;
   post_handle(task, ENGINE_HANDLE_ADD);
 }
 
 static void post_weight_remove(struct control *control, struct control_task *task) {
-  (void)control;
   post_handle(task, ENGINE_HANDLE_REMOVE);
 }
 

@@ -1,6 +1,5 @@
 /* Sessions and their handles; the last row has command 0. */
-#ifndef WORKER_CONTROL_CONTROL_SESSION_H
-#define WORKER_CONTROL_CONTROL_SESSION_H
+#pragma once
 
 #include "control_state.h"
 
@@ -8,5 +7,3 @@ extern const struct control_handler control_session_handlers[];
 
 /* Gives back what is left when the worker ends. */
 void control_session_close_all(struct control *control);
-
-#endif

@@ -55,13 +55,11 @@ static enum status begin_free(struct control *control, struct control_task *task
 }
 
 static enum status work_free(struct control *control, struct control_task *task, struct error *error) {
-  (void)error;
   control->ops->slab_close(control->backend, task->slab->device);
   return STATUS_OK;
 }
 
 static void finish_free(struct control *control, struct control_task *task) {
-  (void)control;
   free(task->slab);
 }
 

@@ -1,6 +1,5 @@
 /* Device memory; the last row has command 0. */
-#ifndef WORKER_CONTROL_CONTROL_SLAB_H
-#define WORKER_CONTROL_CONTROL_SLAB_H
+#pragma once
 
 #include "control_state.h"
 
@@ -8,5 +7,3 @@ extern const struct control_handler control_slab_handlers[];
 
 /* Gives back what is left when the worker ends; no weight is in it any more. */
 void control_slab_close_all(struct control *control);
-
-#endif

@@ -4,8 +4,7 @@
  *   control_line.c  commands one after the other
  *   control_send.c  what goes to the supervisor
  *   the others      what each command does */
-#ifndef WORKER_CONTROL_CONTROL_STATE_H
-#define WORKER_CONTROL_CONTROL_STATE_H
+#pragma once
 
 #include "../../transport.h"
 #include "../serve/engine.h"
@@ -146,5 +145,3 @@ struct control {
   struct error lost; /* status OK: the device is well */
   struct packet packet;
 };
-
-#endif

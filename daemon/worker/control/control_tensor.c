@@ -104,7 +104,6 @@ static void post(struct control_task *task, enum engine_verb tensor, enum engine
 }
 
 static void post_add(struct control *control, struct control_task *task) {
-  (void)control;
   post(task, ENGINE_TENSOR_ADD, ENGINE_EVENT_ADD);
 }
 
@@ -124,7 +123,6 @@ static enum status begin_remove(struct control *control, struct control_task *ta
 }
 
 static void post_remove(struct control *control, struct control_task *task) {
-  (void)control;
   post(task, ENGINE_TENSOR_REMOVE, ENGINE_EVENT_REMOVE);
 }
 

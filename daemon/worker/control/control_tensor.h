@@ -1,6 +1,5 @@
 /* Memory and events of a client's own; the last row has command 0. */
-#ifndef WORKER_CONTROL_CONTROL_TENSOR_H
-#define WORKER_CONTROL_CONTROL_TENSOR_H
+#pragma once
 
 #include "control_state.h"
 
@@ -10,5 +9,3 @@ extern const struct control_handler control_tensor_handlers[];
 struct control_tensor *control_tensor_find(struct control *control, uint32_t session, uint32_t handle);
 /* Gives back the memory of a session that the engine has let go. */
 void control_tensor_close_all(struct control *control, struct control_session *session);
-
-#endif

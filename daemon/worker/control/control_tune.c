@@ -16,7 +16,6 @@ static enum status make(struct control_task *task, enum tune_verb verb, struct e
 }
 
 static void post(struct control *control, struct control_task *task) {
-  (void)control;
   task->message.verb = ENGINE_TUNE;
   task->message.tune = task->tune;
 }
@@ -24,7 +23,6 @@ static void post(struct control *control, struct control_task *task) {
 /* ---- tune_list */
 
 static enum status begin_list(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_LIST, error);
   if (status == STATUS_OK)
     task->tune->from = task->request.tune_list.from;
@@ -33,7 +31,6 @@ static enum status begin_list(struct control *control, struct control_task *task
 
 static void finish_list(struct control *control, struct control_task *task) {
   struct message_tune_list_reply *reply = &task->reply.tune_list;
-  (void)control;
   reply->next = task->tune->next;
   reply->shapes_count = task->tune->count;
   for (uint32_t i = 0; i < task->tune->count; i++) {
@@ -58,7 +55,6 @@ static void finish_list(struct control *control, struct control_task *task) {
 /* ---- tune_trials */
 
 static enum status begin_trials(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_TRIALS, error);
   if (status != STATUS_OK)
     return status;
@@ -75,7 +71,6 @@ static void finish_trials(struct control *control, struct control_task *task) {
   static const char *const states[] = {"timed", "untried", "refused", "failed", "wrong"};
   struct message_tune_trials_reply *reply = &task->reply.tune_trials;
   const struct tune_request *request = task->tune;
-  (void)control;
   reply->search = request->search;
   reply->roof_ns = request->roof_ns;
   reply->total = request->total;
@@ -107,7 +102,6 @@ static void finish_trials(struct control *control, struct control_task *task) {
 /* ---- tune_forget, tune_import */
 
 static enum status begin_forget(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_FORGET, error);
   if (status == STATUS_OK)
     memcpy(task->tune->text, task->request.tune_forget.pattern, sizeof task->tune->text);
@@ -115,12 +109,10 @@ static enum status begin_forget(struct control *control, struct control_task *ta
 }
 
 static void finish_count(struct control *control, struct control_task *task) {
-  (void)control;
   task->reply.tune_count = (struct message_tune_count){.count = task->tune->count};
 }
 
 static enum status begin_import(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_IMPORT, error);
   if (status != STATUS_OK)
     return status;
@@ -241,7 +233,6 @@ static enum status begin_seen(struct control *control, struct control_task *task
 /* ---- worker_quiet */
 
 static enum status begin_quiet(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_ALLOW, error);
   if (status == STATUS_OK)
     task->tune->until_ns = task->request.worker_quiet.until_ns;
@@ -251,7 +242,6 @@ static enum status begin_quiet(struct control *control, struct control_task *tas
 /* ---- worker_follow */
 
 static enum status begin_follow(struct control *control, struct control_task *task, struct error *error) {
-  (void)control;
   enum status status = make(task, TUNE_FOLLOW, error);
   if (status != STATUS_OK)
     return status;

@@ -284,7 +284,6 @@ static enum status begin_detach(struct control *control, struct control_task *ta
 }
 
 static void post_detach(struct control *control, struct control_task *task) {
-  (void)control;
   task->message.verb = ENGINE_WEIGHT_DETACH;
   task->message.weight = &task->weight->engine;
 }

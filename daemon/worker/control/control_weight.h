@@ -1,6 +1,5 @@
 /* Weights in slabs; the last row has command 0. */
-#ifndef WORKER_CONTROL_CONTROL_WEIGHT_H
-#define WORKER_CONTROL_CONTROL_WEIGHT_H
+#pragma once
 
 #include "control_state.h"
 
@@ -8,5 +7,3 @@ extern const struct control_handler control_weight_handlers[];
 
 /* Gives back what is left when the worker ends; no session is left. */
 void control_weight_close_all(struct control *control);
-
-#endif

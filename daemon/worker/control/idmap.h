@@ -1,6 +1,5 @@
 /* Numbers that the supervisor gives to slabs, weights and sessions -> what they stand for. One thread. */
-#ifndef WORKER_CONTROL_IDMAP_H
-#define WORKER_CONTROL_IDMAP_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -28,5 +27,3 @@ void *idmap_find(const struct idmap *map, uint32_t id);
 void *idmap_remove(struct idmap *map, uint32_t id);
 /* Any item that is in the map; NULL where it is empty. */
 void *idmap_any(const struct idmap *map, uint32_t *id);
-
-#endif

@@ -1,7 +1,6 @@
 /* Messages between the control thread and the engine thread, in order, without copies: who puts a message leaves it
  * alone until it comes back. Looking into an empty box takes no lock. */
-#ifndef WORKER_CONTROL_MAILBOX_H
-#define WORKER_CONTROL_MAILBOX_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -53,5 +52,3 @@ void mailbox_put(struct mailbox *box, struct engine_message *message);
 bool mailbox_filled(const struct mailbox *box);
 /* All messages, oldest first, linked by `next`; NULL where there is none. */
 struct engine_message *mailbox_take(struct mailbox *box);
-
-#endif

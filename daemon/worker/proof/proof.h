@@ -1,7 +1,6 @@
 /* Kernels that no test has seen run first in a process of their own, so that a fault in one costs nobody anything:
  * this is the side that starts it and hears what came of each. That process is prove.h's. One thread. */
-#ifndef WORKER_PROOF_PROOF_H
-#define WORKER_PROOF_PROOF_H
+#pragma once
 
 #include "../../../kernels/variant.h"
 
@@ -46,5 +45,3 @@ enum proof_word proof_next(struct proof *proof, char why[PROOF_WHY_BYTES]);
 void proof_stop(struct proof *proof);
 /* Kills it and waits. */
 void proof_close(struct proof *proof);
-
-#endif

@@ -1,6 +1,5 @@
 #include "prove.h"
 
-#include "../../../proto/number.h"
 #include "../tune/tune_trial.h"
 #include "throttle.h"
 

@@ -1,7 +1,6 @@
 /* The process that runs kernels which no test has seen, for the tuner of the worker that started it: builds them,
  * compares them with the plain kernel over random weights, and says what came of each. It may die of any. */
-#ifndef WORKER_PROOF_PROVE_H
-#define WORKER_PROOF_PROVE_H
+#pragma once
 
 #include "../../../kernels/backend.h"
 
@@ -12,5 +11,3 @@
  * status. `arena_bytes`: for x and y. */
 int prove_run(const struct backend_ops *ops, const struct backend_config *config, uint64_t arena_bytes, FILE *in,
               FILE *out);
-
-#endif

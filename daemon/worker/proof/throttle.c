@@ -22,7 +22,6 @@ static int64_t computed_ns(void) {
 /* Whoever has computed long enough waits, in the middle of whatever it does. */
 static void wait_a_while(int signal) {
   int before = errno;
-  (void)signal;
   int64_t now = computed_ns(), pause_ns = (now - paused_ns) * (1000 - share) / share;
   paused_ns = now;
   (void)poll(NULL, 0, (int)(pause_ns / 1000000 + 1));

@@ -1,6 +1,5 @@
 /* What a worker counts. The engine's thread is the only writer; any thread may read. */
-#ifndef WORKER_SERVE_COUNTERS_H
-#define WORKER_SERVE_COUNTERS_H
+#pragma once
 
 #include "../../../proto/gemm.h"
 #include "../../../proto/tally.h"
@@ -42,5 +41,3 @@ void counters_progress(struct counters *counters, uint64_t since_ns);
 bool counters_ask(struct counters *counters, uint64_t now_ns);
 
 void counters_read(const struct counters *counters, uint64_t now_ns, struct message_worker_stats *out);
-
-#endif

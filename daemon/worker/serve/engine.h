@@ -1,7 +1,6 @@
 /* The engine: one thread that serves the rings of all sessions on one device. It owns every table that serving reads,
  * so that there is no lock on the way of a product; other threads change those tables by messages. */
-#ifndef WORKER_SERVE_ENGINE_H
-#define WORKER_SERVE_ENGINE_H
+#pragma once
 
 #include "../control/mailbox.h"
 #include "counters.h"
@@ -35,5 +34,3 @@ void engine_stats(struct engine *engine, struct message_worker_stats *out);
 /* Stops taking products, waits for those on the device, ends the thread and frees the engine. Sessions and weights
  * stay their owner's; messages not answered by then never are. */
 void engine_stop(struct engine *engine);
-
-#endif

@@ -1,7 +1,6 @@
 /* A session's handles: generation << 16 | index, chosen by the supervisor, each standing for a weight. A handle that
  * was given back is refused even where its index stands for another weight by now. Pure; one thread. */
-#ifndef WORKER_SERVE_HANDLES_H
-#define WORKER_SERVE_HANDLES_H
+#pragma once
 
 #include "../../../proto/limits.h"
 #include "../../../proto/status.h"
@@ -28,5 +27,3 @@ void *handles_remove(struct handles *handles, uint32_t handle);
 /* Removes some handle and returns what it stood for; NULL where none is left. `*from` starts at 0 and keeps the
  * place between calls. */
 void *handles_remove_next(struct handles *handles, uint32_t *from);
-
-#endif

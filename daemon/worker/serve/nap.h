@@ -1,6 +1,5 @@
 /* How long an engine sleeps whose products are on the device. Pure. */
-#ifndef WORKER_SERVE_NAP_H
-#define WORKER_SERVE_NAP_H
+#pragma once
 
 #include <stdint.h>
 
@@ -13,5 +12,3 @@ struct nap_wait {
 /* 0: not at all. An eighth of the wait so far, or of the delay, so that a nap costs a product an eighth of its time at
  * most; and no longer than until the alert begins. */
 uint64_t nap_choose(const struct nap_wait *wait);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the engine works on: weights, memory and events of clients, sessions. Their owner is the control thread; what is
  * said to be the engine's, or the tuner's, changes on the engine's thread alone. */
-#ifndef WORKER_SERVE_OBJECTS_H
-#define WORKER_SERVE_OBJECTS_H
+#pragma once
 
 #include "../../../kernels/backend.h"
 #include "../../../proto/shm/ring.h"
@@ -71,5 +70,3 @@ MUST_CHECK enum status engine_session_open(struct engine_session *session, uint3
                                            uint32_t device, uint32_t generation, struct error *error);
 /* Frees what engine_session_open took. Only while no engine has the session. */
 void engine_session_close(struct engine_session *session);
-
-#endif

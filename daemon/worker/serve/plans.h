@@ -1,7 +1,6 @@
 /* The plans that clients have submitted of late, by content: equal ones of several sessions are one, so that their rows
  * go together. Those with a bias, which lies in an arena, are one session's own. The engine's thread. */
-#ifndef WORKER_SERVE_PLANS_H
-#define WORKER_SERVE_PLANS_H
+#pragma once
 
 #include "../../../proto/shm/plan.h"
 #include "objects.h"
@@ -38,5 +37,3 @@ void plans_release(struct engine_plan *plan);
 /* The weight or the arena goes, and no job uses it. */
 void plans_forget_weight(struct plans *plans, const struct engine_weight *weight);
 void plans_forget_session(struct plans *plans, const struct engine_session *session);
-
-#endif

@@ -1,6 +1,5 @@
 /* From a submission to a product for the backend. */
-#ifndef WORKER_SERVE_PREPARE_H
-#define WORKER_SERVE_PREPARE_H
+#pragma once
 
 #include "plans.h"
 
@@ -10,5 +9,3 @@
 MUST_CHECK enum status prepare_job(struct plans *plans, struct engine_session *session,
                                    const struct ring_submission *submission, struct queue_job *job,
                                    struct engine_event **event, struct error *error);
-
-#endif

@@ -269,7 +269,6 @@ void queue_pass(struct queue *queue, struct queue_job *job) {
 }
 
 void queue_charge(struct queue *queue, const struct queue_job *job, uint64_t ns) {
-  (void)queue;
   share_of(job->lane, job->priority)->charged_ns += ns;
 }
 

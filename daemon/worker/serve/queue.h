@@ -4,8 +4,7 @@
  * arrival. Products of one weight can be gathered into one. A product that takes long has several turns, each as if it
  * were one. Apart from these, products that are held until an event of their client's has come. Pure: no device, no
  * clock, no lock; one thread. */
-#ifndef WORKER_SERVE_QUEUE_H
-#define WORKER_SERVE_QUEUE_H
+#pragma once
 
 #include "../../../kernels/backend.h"
 #include "../../../proto/shm/ring.h"
@@ -162,5 +161,3 @@ struct queue_job *queue_find(const struct queue_lane *lane, uint64_t tag);
 struct queue_job *queue_any(const struct queue_lane *lane);
 /* Gives the slot of a job back that waits no more. */
 void queue_release(struct queue_job *job);
-
-#endif

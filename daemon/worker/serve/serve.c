@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum {
   TAKE_AT_ONCE = 16, /* submissions from one ring before the next one has its turn */

@@ -1,7 +1,6 @@
 /* What the engine does in each round: takes products from rings, and publishes their ends; between, serve_device.h. One
  * thread; nothing in here waits. */
-#ifndef WORKER_SERVE_SERVE_H
-#define WORKER_SERVE_SERVE_H
+#pragma once
 
 #include "../../../proto/clock.h"
 #include "counters.h"
@@ -77,5 +76,3 @@ void serve_stop(struct serve *serve, struct queue_job *job, enum status status);
 bool serve_expired(const struct queue_job *job, uint64_t now_ns);
 /* Of what the product multiplies with. */
 struct engine_traffic *serve_traffic_of(struct serve *serve, const struct queue_job *job);
-
-#endif

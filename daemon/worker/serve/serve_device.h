@@ -1,6 +1,5 @@
 /* Products on the device: batches, kernels, turns of long ones. */
-#ifndef WORKER_SERVE_SERVE_DEVICE_H
-#define WORKER_SERVE_SERVE_DEVICE_H
+#pragma once
 
 #include "serve.h"
 
@@ -11,5 +10,3 @@ unsigned serve_finish(struct serve *serve, struct error *lost);
 
 /* When the oldest product on the device should end, by how long those before it took; 0 where there is none. */
 uint64_t serve_expected_ns(struct serve *serve);
-
-#endif

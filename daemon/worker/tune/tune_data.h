@@ -1,6 +1,5 @@
 /* The numbers that a trial computes with, a piece at a time. */
-#ifndef WORKER_TUNE_TUNE_DATA_H
-#define WORKER_TUNE_TUNE_DATA_H
+#pragma once
 
 #include "../../../kernels/backend.h"
 #include "../../../kernels/operands.h"
@@ -40,5 +39,3 @@ struct trial {
 uint8_t *trial_x_row(const struct trial *trial, int64_t row);
 /* The next piece of stages KINDS to BIAS: so many elements that are made, or bytes that are copied, about. */
 void trial_data_next(struct trial *trial, int64_t elements, uint64_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* What kernels a library has for a shape. It takes milliseconds to say so: it is asked on a thread of its own, and no
  * request waits for it. */
-#ifndef WORKER_TUNE_TUNE_LISTER_H
-#define WORKER_TUNE_TUNE_LISTER_H
+#pragma once
 
 #include "../../../kernels/backend.h"
 
@@ -20,5 +19,3 @@ void tune_lister_close(struct tune_lister *lister);
 void tune_lister_ask(struct tune_lister *lister, const struct variant_problem *problem, bool all, int most);
 /* How many there are; -1: not known yet. *list is valid until the next question. */
 int tune_lister_answer(struct tune_lister *lister, const struct variant **list);
-
-#endif

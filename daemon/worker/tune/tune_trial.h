@@ -3,8 +3,7 @@
  *
  * Rows of x repeat the kinds of kernels/operands.h. So five rows by the plain kernel say what every row of y must be,
  * and a kernel that mixes rows up is found, because five is no block size. */
-#ifndef WORKER_TUNE_TUNE_TRIAL_H
-#define WORKER_TUNE_TUNE_TRIAL_H
+#pragma once
 
 #include "tune_data.h"
 
@@ -29,5 +28,3 @@ MUST_CHECK enum status trial_compare_next(struct trial *trial, bool *done, bool 
                                           struct error *error);
 /* True where the next piece is a launch of the kernel that is being compared. */
 bool trial_launches_next(const struct trial *trial);
-
-#endif

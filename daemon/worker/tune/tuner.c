@@ -13,13 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 
 enum {
   LAUNCHES_MOST = 16, /* in one sample */
   SHARE_MORE = 4,     /* how often as much time bursts may take that are no longer than products commonly are */
   LIST_NAP_NS = 1000000,
   NOTE_NAP_NS = 50000,
+  HELD_NAP_NS = 200000,
+  HOLD_NAP_NS = 20000,
+  HOLD_NAPS_MOST = 1000
 };
 #define ARENA_LEAST ((uint64_t)1 << 20)
 
@@ -324,13 +326,18 @@ static bool excused(struct tuner *tuner, uint64_t limit) {
   return true;
 }
 
+/* Another thread has the driver, or is about to. */
+static bool held(const struct tuner *tuner) {
+  return atomic_load(&tuner->holds) > 0;
+}
+
 /* Pieces of work until the burst is over. *too_long: the next one does not fit into any. */
 static enum status burst(struct tuner *tuner, bool patient, bool (*wanted)(void *user), void *user, uint64_t *elapsed,
                          bool *too_long, struct error *lost) {
   uint64_t begin = clock_ns(), limit = burst_limit(tuner);
   struct error error;
   while (tuner->current != NULL && tuner->phase != PHASE_PROOF && tuner->phase != PHASE_LIBRARY &&
-         !tuner_notes(tuner) && !wanted(user)) {
+         !tuner_notes(tuner) && !held(tuner) && !wanted(user)) {
     tuner->launches = launches_for(tuner, tuner->launch_ns);
     uint64_t piece = next_piece_ns(tuner);
     bool fits = *elapsed + piece <= (*elapsed > 0 ? common_limit(tuner, *elapsed) : limit);
@@ -393,9 +400,26 @@ static uint64_t step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *use
 }
 
 uint64_t tuner_step(struct tuner *tuner, uint64_t now, bool (*wanted)(void *user), void *user, struct error *lost) {
-  uint64_t wait = step(tuner, now, wanted, user, lost);
+  uint64_t wait = HELD_NAP_NS;
+  atomic_store(&tuner->stepping, true);
+  if (!held(tuner))
+    wait = step(tuner, now, wanted, user, lost);
+  else if (tuner->current == NULL && tuner->settled)
+    wait = UINT64_MAX;
+  atomic_store(&tuner->stepping, false);
   atomic_store_explicit(&tuner->has_work, tuner->current != NULL || !tuner->settled, memory_order_release);
   return wait;
+}
+
+void tuner_hold(struct tuner *tuner) {
+  const struct timespec nap = {.tv_nsec = HOLD_NAP_NS};
+  atomic_fetch_add(&tuner->holds, 1);
+  for (int naps = 0; atomic_load(&tuner->stepping) && naps < HOLD_NAPS_MOST; naps++)
+    nanosleep(&nap, NULL);
+}
+
+void tuner_release(struct tuner *tuner) {
+  atomic_fetch_sub(&tuner->holds, 1);
 }
 
 uint64_t tuner_worked_ns(const struct tuner *tuner) {

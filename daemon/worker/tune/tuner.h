@@ -6,8 +6,7 @@
  *
  * A kernel serves only after its results were compared with the plain one's in this process, also one that was kept,
  * imported or set by hand. */
-#ifndef WORKER_TUNE_TUNER_H
-#define WORKER_TUNE_TUNER_H
+#pragma once
 
 #include "tuner_types.h"
 
@@ -20,6 +19,12 @@ struct tuner;
 MUST_CHECK enum status tuner_open(const struct tuner_options *options, struct tuner **out, struct error *error);
 /* After the engine has ended. NULL is fine. */
 void tuner_close(struct tuner *tuner);
+
+/* Between the two nothing is measured: while a driver takes memory or gives it back, whoever starts or ends anything
+ * else waits, and so would the products behind a measurement. Returns when a step that is under way has ended, or after
+ * a while. */
+void tuner_hold(struct tuner *tuner);
+void tuner_release(struct tuner *tuner);
 
 /* ---- the engine's thread */
 
@@ -47,5 +52,3 @@ bool tuner_has_work(const struct tuner *tuner);
 
 /* Messages that wait for their shape go back with CANCELLED. */
 void tuner_stop(struct tuner *tuner);
-
-#endif

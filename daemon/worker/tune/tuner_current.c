@@ -20,7 +20,6 @@ void tuner_answer(struct tuner *tuner, enum status status, const char *why) {
 
 static bool ask_is_for(const struct tuner *tuner, const struct engine_message *message,
                        const struct book_entry *entry) {
-  (void)tuner;
   return variant_problem_equal(&message->tune->problem, &entry->problem) && entry->pin == NULL;
 }
 

@@ -1,6 +1,5 @@
 /* The shape at hand: which one it is, who asked for it, and how it ends. */
-#ifndef WORKER_TUNE_TUNER_CURRENT_H
-#define WORKER_TUNE_TUNER_CURRENT_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -20,5 +19,3 @@ void tuner_end_compare(struct tuner *tuner, const struct book_entry *entry);
 /* What a product of the shape takes at least, by what the device delivers at most. Asks the backend for that when it is
  * first wanted: that may take a while. */
 uint64_t tuner_roof_ns(struct tuner *tuner, const struct variant_problem *problem);
-
-#endif

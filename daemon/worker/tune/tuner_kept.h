@@ -1,6 +1,5 @@
 /* What was found before, and what that ended with. */
-#ifndef WORKER_TUNE_TUNER_KEPT_H
-#define WORKER_TUNE_TUNER_KEPT_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -11,5 +10,3 @@ void tuner_read_kept(struct tuner *tuner);
 struct book_entry *tuner_heed_note(struct tuner *tuner, bool outside);
 /* A predecessor is gone: see struct tune_request. */
 void tuner_follow(struct tuner *tuner, bool outside, uint32_t faults);
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels that no test has seen: they run in a process of their own first. */
-#ifndef WORKER_TUNE_TUNER_PROOF_H
-#define WORKER_TUNE_TUNER_PROOF_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -9,5 +8,3 @@
 bool tuner_proof_needed(struct tuner *tuner, const struct variant *variant, int who);
 /* In PHASE_PROOF: starts and hears the process while it is quiet. Returns as tuner_step does. */
 uint64_t tuner_proof_step(struct tuner *tuner, uint64_t now_ns, bool quiet);
-
-#endif

@@ -1,6 +1,5 @@
 /* What others are told. */
-#ifndef WORKER_TUNE_TUNER_PUBLISH_H
-#define WORKER_TUNE_TUNER_PUBLISH_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -8,5 +7,3 @@
  * is known); or that none does any more. Not of pins, which are for some weights only. */
 void tuner_publish(struct tuner *tuner, const struct book_entry *entry, const struct race_candidate *built_in);
 void tuner_unpublish(struct tuner *tuner, const struct book_entry *entry);
-
-#endif

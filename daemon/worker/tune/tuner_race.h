@@ -1,6 +1,5 @@
 /* Candidates of the shape at hand, and what came of them. */
-#ifndef WORKER_TUNE_TUNER_RACE_H
-#define WORKER_TUNE_TUNER_RACE_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -15,5 +14,3 @@ void tuner_note_needs(struct tuner *tuner, int who);
 void tuner_race_refine(struct tuner *tuner);
 /* Publishes the winner, and leaves the shape where no library waits. */
 void tuner_race_end(struct tuner *tuner);
-
-#endif

@@ -73,8 +73,10 @@ static enum status check_by_hand(struct tuner *tuner, const struct variant_probl
   status = tuner->options.ops->variant_check(tuner->options.backend, problem, out, &nearest, error);
   if (status == STATUS_OK || nearest.family == NULL)
     return status;
+  static const char other[] = "; nearest that can: ";
   struct error reason = *error;
-  return error_set(error, status, "%.120s; nearest that can: %.120s", reason.text, variant_text(&nearest, near));
+  int room = (int)(sizeof reason.text - sizeof other) - (int)strlen(variant_text(&nearest, near));
+  return error_set(error, status, "%.*s%s%s", room > 40 ? room : 40, reason.text, other, near);
 }
 
 static struct book_entry *visit(struct tuner *tuner, const struct variant_problem *problem) {
@@ -200,6 +202,26 @@ void tuner_unpin(struct tuner *tuner, struct engine_weight *weight) {
   tune_pin_drop(&tuner->pins, pin);
 }
 
+/* A kernel for some numbers of rows alone is set for these, and others are computed as ever. One that takes none is
+ * refused by the reason that one row is refused for. */
+static enum status check_pin(struct tuner *tuner, const struct gemm_weight *weight, const char *text,
+                             struct variant *out, struct error *error) {
+  enum { ROWS_MOST = 4096 };
+  enum gemm_type type = gemm_takes_x(weight->format, GEMM_F16) ? GEMM_F16 : GEMM_BF16;
+  struct variant_problem problem = {.weight = *weight, .m = 1, .x_type = type, .y_type = type};
+  struct error reason, ignored;
+  enum status status = check_by_hand(tuner, &problem, text, out, &reason);
+  if (status == STATUS_OK)
+    return STATUS_OK;
+  while (problem.m < ROWS_MOST) {
+    problem.m = variant_bucket(problem.m + 1);
+    if (check_by_hand(tuner, &problem, text, out, &ignored) == STATUS_OK)
+      return STATUS_OK;
+  }
+  *error = reason;
+  return status;
+}
+
 static enum status pin(struct tuner *tuner, struct engine_message *message) {
   struct tune_request *request = message->tune;
   struct engine_weight *weight = request->weight;
@@ -215,10 +237,9 @@ static enum status pin(struct tuner *tuner, struct engine_message *message) {
     tuner_unpin(tuner, weight);
     return STATUS_OK;
   }
-  enum gemm_type type = gemm_takes_x(weight->shape.format, GEMM_F16) ? GEMM_F16 : GEMM_BF16;
-  request->problem = (struct variant_problem){.weight = weight->shape, .m = 1, .x_type = type, .y_type = type};
-  if (check_by_hand(tuner, &request->problem, request->text, &variant, &message->error) != STATUS_OK)
-    return message->error.status;
+  status = check_pin(tuner, &weight->shape, request->text, &variant, &message->error);
+  if (status != STATUS_OK)
+    return status;
   tuner_unpin(tuner, weight);
   weight->pin = tune_pin_take(&tuner->pins, &variant);
   return weight->pin != NULL ? STATUS_OK : error_set(&message->error, STATUS_NOMEM, "no memory for a pin");

@@ -1,6 +1,5 @@
 /* What clients ask of the tuner. */
-#ifndef WORKER_TUNE_TUNER_REQUESTS_H
-#define WORKER_TUNE_TUNER_REQUESTS_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -9,5 +8,3 @@ void tuner_request(struct tuner *tuner, struct engine_message *message);
 void tuner_unpin(struct tuner *tuner, struct engine_weight *weight);
 /* Those that wait for a shape of the weight go back with CANCELLED; NULL: all. */
 void tuner_cancel_asks(struct tuner *tuner, const struct engine_weight *weight);
-
-#endif

@@ -1,6 +1,5 @@
 /* What goes to the disk. */
-#ifndef WORKER_TUNE_TUNER_SAVES_H
-#define WORKER_TUNE_TUNER_SAVES_H
+#pragma once
 
 #include "tuner_state.h"
 
@@ -14,5 +13,3 @@ bool tuner_notes(const struct tuner *tuner);
 
 /* On another thread: does what the message says, and frees it. */
 void tuner_save(struct tune_save *save);
-
-#endif

@@ -10,8 +10,7 @@
  *   tuner_kept.c      what was found before
  *   tuner_publish.c   what others are told
  *   tuner_saves.c     what goes to the disk */
-#ifndef WORKER_TUNE_TUNER_STATE_H
-#define WORKER_TUNE_TUNER_STATE_H
+#pragma once
 
 #include "../../../kernels/race.h"
 #include "../../../proto/clock.h"
@@ -86,6 +85,8 @@ struct tuner {
   uint32_t checked;           /* candidates of it */
   uint64_t allowed_until_ns;  /* for what nobody asks for; UINT64_MAX: without end */
   atomic_bool has_work;       /* as of the last step, for other threads */
+  atomic_uint holds;          /* of other threads */
+  atomic_bool stepping;       /* a step is under way */
   uint64_t last_request_ns;
   struct served_times served;              /* of the last products */
   bool patient;                            /* no requests come, or somebody waits for what is at hand */
@@ -95,5 +96,3 @@ struct tuner {
 
 /* A time longer than any burst. */
 #define TUNER_UNKNOWN_NS ((uint64_t)1 << 40)
-
-#endif

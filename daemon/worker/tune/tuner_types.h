@@ -1,6 +1,5 @@
 /* How a tuner is set up, what it is asked, and what it tells. */
-#ifndef WORKER_TUNE_TUNER_TYPES_H
-#define WORKER_TUNE_TUNER_TYPES_H
+#pragma once
 
 #include "../../../proto/shm/published.h"
 #include "../serve/objects.h"
@@ -120,5 +119,3 @@ struct tune_request {
   char why[128];                            /* ASK: why `text` cannot serve; "": it can, or there is none */
   char kernel[VARIANT_TEXT_BYTES];          /* ASK: what serves now */
 };
-
-#endif

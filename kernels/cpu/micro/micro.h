@@ -4,8 +4,7 @@
  * of W: four u8 with s8, two u8 with s8 as 16 bits each, two bf16, or one f32, whichever the kind says. A lane of a
  * vector is a column, so that nothing is added across lanes, and an element of y takes the same steps in the same order
  * whatever tile or block it is in: its bits depend on its row of x and its row of W alone. */
-#ifndef KERNELS_CPU_MICRO_MICRO_H
-#define KERNELS_CPU_MICRO_MICRO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -149,6 +148,9 @@ struct micro_ops {
   /* [kind][source]; NULL where the set has none. DWORDS takes up to `rows` rows, the others up to `unpack_rows`. Every
    * set has [F32][DWORDS], and [INTEGER][DWORDS] or both [WORDS][DWORDS] and groups_*. */
   void (*tile[MICRO_KINDS][MICRO_SOURCES])(const struct micro_tile *tile);
+  /* Of `rows` rows of x that lie interleaved, [steps][rows], and W as DWORDS; the same bits. The next such tile is
+   * rows * x_stride dwords behind. NULL where the set has none. */
+  void (*tile_interleaved[MICRO_KINDS])(const struct micro_tile *tile);
   int rows;                       /* of a tile that is best; MICRO_ROWS at most */
   int unpack_rows[MICRO_SOURCES]; /* of a tile that unpacks W on the way; MICRO_UNPACK_ROWS at most */
   int few_rows[MICRO_SOURCES];    /* up to which such tiles are taken; beyond, W is unpacked once for all tiles */
@@ -188,5 +190,3 @@ extern const struct micro_ops *const micro_table[];
 /* The best that this machine can run; with `name`, that one. NULL where there is no such set or the machine lacks it.
  */
 const struct micro_ops *micro_choose(const char *name);
-
-#endif

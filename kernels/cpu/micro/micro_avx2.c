@@ -15,7 +15,9 @@
  * 16 bits. */
 #define HAS_WORDS
 static inline __attribute__((always_inline)) counts multiply_words(counts sum, counts w, counts x) {
-  return sum + (counts)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+  counts products;
+  __asm__("vpmaddwd %3, %2, %0\n\tvpaddd %0, %1, %1" : "=&x"(products), "+x"(sum) : "x"(w), "x"(x));
+  return sum;
 }
 
 /* Those of codes up to 3 do, and so do a group's: 32 steps of two products of at most 3 * 128 are at most 24576. The
@@ -32,6 +34,7 @@ static inline __attribute__((always_inline)) counts group_sum(counts sum) {
 }
 
 #include "micro_avx2_direct.h"
+#include "micro_interleaved.h"
 #include "micro_set.h"
 
 #pragma GCC pop_options

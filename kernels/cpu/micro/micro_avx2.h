@@ -1,7 +1,6 @@
 /* What the sets with 256-bit registers share. Text of micro_avx2*.c, which select the target, and define either
  * NO_REALS and multiply_integer, or HAS_WORDS and GROUP_SUMS with what goes with them. */
-#ifndef KERNELS_CPU_MICRO_MICRO_AVX2_H
-#define KERNELS_CPU_MICRO_MICRO_AVX2_H
+#pragma once
 
 #ifndef NO_REALS
 #define OWN_UNPACKING
@@ -36,5 +35,3 @@ static inline __attribute__((always_inline)) lanes twice_e2m1(counts code) {
   __m256 sign = (__m256)(code << 28 & (counts)_mm256_set1_epi32((int)0x80000000u));
   return (lanes)_mm256_xor_ps(_mm256_permutevar8x32_ps(_mm256_setr_ps(0, 1, 2, 3, 4, 6, 8, 12), (__m256i)code), sign);
 }
-
-#endif

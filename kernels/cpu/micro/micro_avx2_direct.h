@@ -1,7 +1,6 @@
 /* W on its way from panels to f32 or pairs, in registers for few rows and into blocks for many. Text of micro_avx2*.c,
  * behind micro_avx2.h. Each `expand_*` makes the steps of a few bytes of 8 columns. */
-#ifndef KERNELS_CPU_MICRO_MICRO_AVX2_DIRECT_H
-#define KERNELS_CPU_MICRO_MICRO_AVX2_DIRECT_H
+#pragma once
 
 #include "micro_groups.h"
 #include "micro_tile.h"
@@ -62,7 +61,6 @@ static ALWAYS_INLINE void expand_bf16(const uint8_t *from, lanes out[BF16_STEPS]
 
 #define F16_STEPS 2 /* one of them at the end of an odd K */
 static ALWAYS_INLINE lanes step_f16(const uint8_t *from, int step) {
-  (void)step;
   return load_halves(from);
 }
 
@@ -344,7 +342,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
   }
 #define DIRECT_FEW_ROWS                                                                                                \
   {                                                                                                                    \
-    [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 48, [MICRO_F16S] = 64, [MICRO_CODES2] = 8,                 \
+    [MICRO_E4M3] = 8, [MICRO_U8] = 16, [MICRO_BF16_PAIRS] = 30, [MICRO_F16S] = 30, [MICRO_CODES2] = 8,                 \
     [MICRO_CODES4] = CODES4_ROWS                                                                                       \
   }
 
@@ -362,6 +360,7 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
                           [MICRO_F16S] = tile_f16s,                                                                    \
                           [MICRO_CODES2] = tile_codes2,                                                                \
                           [MICRO_CODES4] = tile_codes4},                                                               \
+      .tile_interleaved = {[MICRO_WORDS] = tile_interleaved_words, [MICRO_F32] = tile_interleaved_f32},                \
       .rows = ROWS,                                                                                                    \
       .unpack_rows = DIRECT_ROWS,                                                                                      \
       .few_rows = DIRECT_FEW_ROWS,                                                                                     \
@@ -373,5 +372,3 @@ static void avx2_widen_e4m3(const uint8_t *from, float *to, int64_t count) {
       .groups_dwords = groups_dwords,                                                                                  \
       .groups_codes2 = groups_codes2,                                                                                  \
   }
-
-#endif

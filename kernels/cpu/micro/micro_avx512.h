@@ -1,7 +1,6 @@
 /* What the AVX-512 sets share. Text of micro_avx512*.c, which select the target, and define HAS_VNNI and HAS_BF16 where
  * it has them, and what is another set's (micro_tile.h). */
-#ifndef KERNELS_CPU_MICRO_MICRO_AVX512_H
-#define KERNELS_CPU_MICRO_MICRO_AVX512_H
+#pragma once
 
 #include "micro.h"
 #ifndef NO_REALS
@@ -340,6 +339,4 @@ SPIN(lookup, lanes, counts, 2, add_lookup)
       .lookup_tables = lookup_tables,                                                                                  \
       .spin[MICRO_SPIN_LOOKUP] = spin_lookup,                                                                          \
   }
-#endif
-
 #endif

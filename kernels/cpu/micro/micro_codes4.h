@@ -3,8 +3,7 @@
  * because a set has a faster way for codes up to 15 than multiply_integer, multiply_nibbles       counts (counts sum,
  * counts w, counts x) else where GROUP_SUMS the two of micro_groups.h, whose sums of 16 bits hold the eight steps of 32
  * elements: 16 products of at most 15 * 128 are 30720. */
-#ifndef KERNELS_CPU_MICRO_MICRO_CODES4_H
-#define KERNELS_CPU_MICRO_MICRO_CODES4_H
+#pragma once
 
 #include "micro_totals.h"
 
@@ -277,6 +276,4 @@ static ALWAYS_INLINE void direct_codes4(const struct micro_tile *tile, int rows,
 }
 TILE_OF(tile_codes4, direct_codes4, ROWS_4)
 #define CODES4_ROWS 4
-#endif
-
 #endif

@@ -4,8 +4,7 @@
  * and where GROUP_SUMS, because a set has a faster way for codes up to 3 than multiply_integer,
  *   multiply_codes         counts (counts sum, counts w, counts x), from 0 on for the steps of one group
  *   group_sum              counts (counts sum): the s32 of these */
-#ifndef KERNELS_CPU_MICRO_MICRO_GROUPS_H
-#define KERNELS_CPU_MICRO_MICRO_GROUPS_H
+#pragma once
 
 #include "micro_totals.h"
 
@@ -162,5 +161,3 @@ static ALWAYS_INLINE void block_codes2(const struct micro_groups *groups, int ro
   }
 GROUPS(groups_dwords, block_dwords, false)
 GROUPS(groups_codes2, block_codes2, true)
-
-#endif

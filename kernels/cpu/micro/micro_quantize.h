@@ -1,7 +1,6 @@
 /* The element rules of proto/number.h for many elements at once, the same codes bit for bit. Text of each micro_*.c,
  * compiled there for its instruction set. */
-#ifndef KERNELS_CPU_MICRO_MICRO_QUANTIZE_H
-#define KERNELS_CPU_MICRO_MICRO_QUANTIZE_H
+#pragma once
 
 #include "../../../proto/rotate.h"
 #include "micro_widen.h"
@@ -112,5 +111,3 @@ static void finish_s32_wide(const struct micro_finish *finish) {
 static void finish_f32_wide(const struct micro_finish *finish) {
   FINISH_ROWS(float, (float)((double)sums[i] * (factor * (double)scales[i]) + (double)bias[i]))
 }
-
-#endif

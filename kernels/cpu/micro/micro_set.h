@@ -1,6 +1,5 @@
 /* The tables of instruction sets. Text of each micro_*.c, behind the others. */
-#ifndef KERNELS_CPU_MICRO_MICRO_SET_H
-#define KERNELS_CPU_MICRO_MICRO_SET_H
+#pragma once
 
 #ifndef NO_INTEGERS
 #include "micro_codes4.h"
@@ -23,6 +22,7 @@
     ops->name = name_;                                                                                                 \
     ops->usable = usable_;                                                                                             \
     ops->tile[MICRO_WORDS][MICRO_DWORDS] = ops->tile[MICRO_WORDS][MICRO_U8] = NULL;                                    \
+    ops->tile_interleaved[MICRO_WORDS] = NULL;                                                                         \
     ops->spin[MICRO_WORDS] = NULL;                                                                                     \
     ops->words_s8 = NULL;                                                                                              \
     ops->unpack_u8_words = NULL;                                                                                       \
@@ -49,5 +49,3 @@
       .unpack_codes2 = unpack_codes2,                                                                                  \
       .unpack_codes2_f32 = unpack_codes2_f32,                                                                          \
   }
-
-#endif

@@ -1,7 +1,6 @@
 /* What a set multiplies with, on operands that stay where they are: the peak that tiles are compared with. Text of
  * micro_*.c, behind micro_tile.h. */
-#ifndef KERNELS_CPU_MICRO_MICRO_SPIN_H
-#define KERNELS_CPU_MICRO_MICRO_SPIN_H
+#pragma once
 
 #include "micro_tile.h"
 
@@ -51,5 +50,3 @@ SPIN(bf16, lanes, counts, 2, multiply_bf16)
 #endif
 
 #define MICRO_SPIN_FIELDS SPIN_INTEGER, SPIN_CODES, .spin[MICRO_F32] = spin_f32
-
-#endif

@@ -7,8 +7,7 @@
  *   multiply_f32           lanes (lanes sum, lanes w, lanes x)
  *   multiply_bf16          lanes (lanes sum, counts w, counts x), where HAS_BF16
  * and NO_REALS, NO_INTEGERS where another set's tiles of f32, of integers are its own, too (micro.c). */
-#ifndef KERNELS_CPU_MICRO_MICRO_TILE_H
-#define KERNELS_CPU_MICRO_MICRO_TILE_H
+#pragma once
 
 #include "micro.h"
 
@@ -329,6 +328,4 @@ TILE(tile_f32, block_f32)
 #endif
 #ifdef HAS_BF16
 TILE(tile_bf16, block_bf16)
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* What tiles share whose sums are scaled by group in registers (struct micro_groups): where their totals begin and end,
  * and a function for each size of one. Text of each micro_*.c. */
-#ifndef KERNELS_CPU_MICRO_MICRO_TOTALS_H
-#define KERNELS_CPU_MICRO_MICRO_TOTALS_H
+#pragma once
 
 #include "micro_tile.h"
 
@@ -66,5 +65,3 @@ static ALWAYS_INLINE struct micro_groups one_group(const struct micro_groups *gr
       switch (groups->rows) { ROWS_6(GROUP_CASE, name, block, 1) }                                                     \
     }                                                                                                                  \
   }
-
-#endif

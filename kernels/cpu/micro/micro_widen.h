@@ -3,8 +3,7 @@
  * A short float's bits, shifted to where f32 has them, lack the difference of the exponent biases. Its subnormals get
  * one more, which reads them as 1 + m instead of m in units of its smallest normal number, and lose that 1 again by a
  * subtraction. One multiplication by a power of two would do for both, but processors are slow with f32 subnormals. */
-#ifndef KERNELS_CPU_MICRO_MICRO_WIDEN_H
-#define KERNELS_CPU_MICRO_MICRO_WIDEN_H
+#pragma once
 
 #include "micro.h"
 
@@ -147,6 +146,4 @@ static void unpack_codes2_f32(const uint8_t *from, int width, int groups, float 
     }
   }
 }
-#endif
-
 #endif

@@ -1,6 +1,5 @@
 /* Between two products of a sequence: activations, and the rounding behind them. */
-#ifndef KERNELS_CPU_PRODUCT_ACTIVATE_H
-#define KERNELS_CPU_PRODUCT_ACTIVATE_H
+#pragma once
 
 #include "../../backend.h"
 #include "../pool.h"
@@ -19,5 +18,3 @@ struct activate_task {
 
 /* Shared out over the pool where that pays. */
 void cpu_activate(struct cpu_pool *pool, const struct activate_task *task);
-
-#endif

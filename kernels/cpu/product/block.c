@@ -4,7 +4,6 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define CACHE_LINE 64
 
@@ -55,7 +54,7 @@ struct panel {
   int64_t number;
   int width;
   enum micro_source source;
-  int64_t tiles, more;
+  int64_t tiles, whole, more;
   int tile_rows;
   int64_t group_steps;      /* 0: the sums run on from group to group */
   bool coded4;              /* INT4A8 */
@@ -64,9 +63,16 @@ struct panel {
   struct epilogue epilogue;
 };
 
-/* Tiles are as even as they can be: `more` of them have one row more than the others, and come first. */
+/* `whole` tiles of interleaved rows come first. The others are as even as they can be: `more` of them have one row
+ * more, and come before the rest. */
 static int tile_rows(const struct panel *panel, int64_t tile) {
-  return panel->tile_rows + (tile < panel->more);
+  return tile < panel->whole ? panel->task->stage->tile_rows : panel->tile_rows + (tile - panel->whole < panel->more);
+}
+
+static void run_tile(const struct panel *panel, int64_t number, const struct micro_tile *tile) {
+  const struct micro_ops *micro = panel->task->micro;
+  enum micro_kind kind = panel->task->stage->kind;
+  number < panel->whole ? micro->tile_interleaved[kind](tile) : micro->tile[kind][panel->source](tile);
 }
 
 static float *sums_of(const struct panel *panel, int64_t row) {
@@ -80,7 +86,7 @@ static void widen_scales(const struct panel *panel, int64_t k, float *to) {
 }
 
 /* The sums of one group, scaled. */
-static void run_group(const struct panel *panel, struct micro_tile tile, int64_t row, int64_t k,
+static void run_group(const struct panel *panel, int64_t number, struct micro_tile tile, int64_t row, int64_t k,
                       const float *column_scales) {
   const struct stage *stage = panel->task->stage;
   float row_scales[MICRO_ROWS];
@@ -95,7 +101,7 @@ static void run_group(const struct panel *panel, struct micro_tile tile, int64_t
     }
     tile.row_scale = row_scales;
   }
-  panel->task->micro->tile[stage->kind][panel->source](&tile);
+  run_tile(panel, number, &tile);
 }
 
 /* How the tile multiplies its sums, NULL: not by itself. */
@@ -125,7 +131,8 @@ static void run_tiles(const struct panel *panel, const void *w, int64_t step, in
   int64_t row = panel->task->row_begin;
   for (int64_t i = 0; i < panel->tiles; row += tile_rows(panel, i++)) {
     struct micro_finish finish;
-    struct micro_tile tile = {.x = stage->values + row * stage->stride + step,
+    int64_t apart = i < panel->whole ? stage->tile_rows : 1; /* dwords from one step of a row to the next */
+    struct micro_tile tile = {.x = stage->values + row * stage->stride + step * apart,
                               .x_stride = stage->stride,
                               .rows = tile_rows(panel, i),
                               .w = w,
@@ -135,11 +142,11 @@ static void run_tiles(const struct panel *panel, const void *w, int64_t step, in
                               .first = step == 0,
                               .form = &panel->form};
     if (panel->group_steps != 0) {
-      run_group(panel, tile, row, k, column_scales);
+      run_group(panel, i, tile, row, k, column_scales);
     } else {
       tile.start = micro_is_integer(stage->kind) && step == 0 ? stage->starts + row : NULL;
       tile.finish = last ? fuse(panel, row, tile.rows, &finish) : NULL;
-      panel->task->micro->tile[stage->kind][panel->source](&tile);
+      run_tile(panel, i, &tile);
     }
     if (last) {
       end_tile(panel, row, tile.rows, tile.finish);
@@ -192,16 +199,28 @@ static const uint32_t *unpack(const struct panel *panel, const uint8_t *w, int64
   }
 }
 
-/* Which form of W the tiles of this panel read. */
-static enum micro_source source_of(const struct panel *panel) {
+/* In which form few rows read W: out of panels. */
+static enum micro_source packed_source(enum gemm_format format) {
   static const enum micro_source packed[] = {
       [GEMM_FORMAT_INT8] = MICRO_U8,       [GEMM_FORMAT_FP8] = MICRO_E4M3,      [GEMM_FORMAT_INT2] = MICRO_CODES2,
       [GEMM_FORMAT_INT2A8] = MICRO_DWORDS, [GEMM_FORMAT_F16] = MICRO_F16S,      [GEMM_FORMAT_BF16] = MICRO_BF16_PAIRS,
       [GEMM_FORMAT_INT4] = MICRO_CODES4,   [GEMM_FORMAT_INT4A8] = MICRO_DWORDS, [GEMM_FORMAT_MXFP4] = MICRO_CODES4,
       [GEMM_FORMAT_NVFP4] = MICRO_CODES4};
+  return packed[format];
+}
+
+int64_t cpu_block_interleaves(const struct micro_ops *micro, const struct block_sizes *sizes, const struct stage *stage,
+                              enum gemm_format format, int64_t rows) {
+  bool largest = sizes->tile_rows == 0 || sizes->tile_rows >= micro->rows;
+  bool few = rows <= micro->few_rows[packed_source(format)];
+  return largest && !few && cpu_stage_interleaves(micro, stage->kind, rows) ? rows / micro->rows * micro->rows : 0;
+}
+
+/* Which form of W the tiles of this panel read. */
+static enum micro_source source_of(const struct panel *panel) {
   const struct block_task *task = panel->task;
-  enum micro_source source = packed[task->job->weight->shape.format];
-  bool few = task->row_end - task->row_begin <= task->micro->few_rows[source];
+  enum micro_source source = packed_source(task->job->weight->shape.format);
+  bool few = task->row_end - task->row_begin <= task->micro->few_rows[source] && task->stage->interleaved == 0;
   return few && task->micro->tile[task->stage->kind][source] != NULL ? source : MICRO_DWORDS;
 }
 
@@ -390,6 +409,17 @@ int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weigh
   return by_tables(micro, shape->format) || by_groups(micro, shape->format) ? 0 : MICRO_GROUP;
 }
 
+static void share_rows(struct panel *panel, int most) {
+  const struct stage *stage = panel->task->stage;
+  int64_t begin = panel->task->row_begin, end = panel->task->row_end;
+  int64_t whole_end = stage->interleaved < end ? stage->interleaved : end;
+  panel->whole = begin < whole_end ? (whole_end - begin) / stage->tile_rows : 0;
+  int64_t rows = end - begin - panel->whole * stage->tile_rows, tiles = (rows + most - 1) / most;
+  panel->tiles = panel->whole + tiles;
+  panel->tile_rows = tiles > 0 ? (int)(rows / tiles) : 0;
+  panel->more = tiles > 0 ? rows % tiles : 0;
+}
+
 void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end) {
   const struct backend_weight *weight = task->job->weight;
   const struct stage *stage = task->stage;
@@ -418,9 +448,7 @@ void cpu_block_run(const struct block_task *task, struct block_space *space, int
   bool groups = by_groups(task->micro, weight->shape.format);
   most = groups && most > MICRO_GROUPS_ROWS ? MICRO_GROUPS_ROWS : most;
   most = panel.source != MICRO_DWORDS ? task->micro->unpack_rows[panel.source] : most;
-  panel.tiles = (rows + most - 1) / most;
-  panel.tile_rows = (int)(rows / panel.tiles);
-  panel.more = rows % panel.tiles;
+  share_rows(&panel, most);
   for (panel.number = begin; panel.number < end; panel.number++) {
     panel.width = cpu_layout_width(&weight->layout, &weight->shape, panel.number);
     begin_epilogue(task, panel.number, &panel.epilogue);

@@ -1,6 +1,5 @@
 /* The loop over blocks: one panel of W with some rows of the stage, by one thread. */
-#ifndef KERNELS_CPU_PRODUCT_BLOCK_H
-#define KERNELS_CPU_PRODUCT_BLOCK_H
+#pragma once
 
 #include "../../backend.h"
 #include "stage.h"
@@ -39,6 +38,9 @@ MUST_CHECK enum status cpu_block_prepare(struct block_space *space, const struct
                                          const struct stage *stage, struct error *error);
 void cpu_block_free(struct block_space *space);
 
+/* How many of the stage's `rows` rows are to be interleaved: all whole tiles, where those read W unpacked. */
+int64_t cpu_block_interleaves(const struct micro_ops *micro, const struct block_sizes *sizes, const struct stage *stage,
+                              enum gemm_format format, int64_t rows);
 /* Elements of K at a multiple of which a product may be divided; 0: at none. */
 int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weight *shape);
 /* True where what is made of some rows serves all panels that are computed in one call: then few rows with many panels
@@ -46,5 +48,3 @@ int64_t cpu_block_divides(const struct micro_ops *micro, const struct gemm_weigh
 bool cpu_block_shares(const struct micro_ops *micro, const struct gemm_weight *shape);
 /* Columns of panels [begin, end) of the task's rows, all the way into y. */
 void cpu_block_run(const struct block_task *task, struct block_space *space, int64_t begin, int64_t end);
-
-#endif

@@ -1,7 +1,6 @@
 /* How long pieces of work take, roughly: by all threads of a slow machine, so that it is rather less. For deciding
  * where to pause, not for choosing kernels. */
-#ifndef KERNELS_CPU_PRODUCT_COST_H
-#define KERNELS_CPU_PRODUCT_COST_H
+#pragma once
 
 #include <stdint.h>
 
@@ -17,5 +16,3 @@ static inline uint64_t cost_product_ns(int64_t m, uint64_t elements, uint64_t by
 static inline uint64_t cost_stage_ns(int64_t m, int64_t k) {
   return (uint64_t)m * (uint64_t)k / COST_STAGED;
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* From sums to y: scales, bias, and the one rounding to y's type. */
-#ifndef KERNELS_CPU_PRODUCT_EPILOGUE_H
-#define KERNELS_CPU_PRODUCT_EPILOGUE_H
+#pragma once
 
 #include "../../backend.h"
 #include "../micro/micro.h"
@@ -33,5 +32,3 @@ void cpu_epilogue_rows(const struct epilogue *epilogue, int64_t place, int64_t r
  * cpu_epilogue_narrow with the same `sums` comes behind it. `sums` holds what is not f32 on its way to y. */
 void cpu_epilogue_fuse(const struct epilogue *epilogue, int64_t place, int rows, void *sums, struct micro_finish *out);
 void cpu_epilogue_narrow(const struct epilogue *epilogue, int64_t place, int rows, const void *sums);
-
-#endif

@@ -1,6 +1,5 @@
 #include "gather.h"
 
-#include "../weight/weight.h"
 #include "sequence.h"
 
 #include <inttypes.h>

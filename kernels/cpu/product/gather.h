@@ -1,6 +1,5 @@
 /* Jobs that are computed as one product: their rows behind each other in memory of our own, and y back. */
-#ifndef KERNELS_CPU_PRODUCT_GATHER_H
-#define KERNELS_CPU_PRODUCT_GATHER_H
+#pragma once
 
 #include "../../backend.h"
 
@@ -15,5 +14,3 @@ MUST_CHECK enum status cpu_gather(struct gather *gather, const struct backend_jo
 /* Copies y of the job that cpu_gather made to the jobs of the chain. */
 void cpu_scatter(const struct backend_job *from, const struct backend_job *chain);
 void cpu_gather_free(struct gather *gather);
-
-#endif

@@ -1,6 +1,5 @@
 /* What a weight wants done to a row of x before it is multiplied: enum gemm_input. */
-#ifndef KERNELS_CPU_PRODUCT_INPUT_H
-#define KERNELS_CPU_PRODUCT_INPUT_H
+#pragma once
 
 #include "../micro/micro.h"
 #include "../weight/weight.h"
@@ -12,5 +11,3 @@ void cpu_input_row(const struct backend_weight *weight, const struct micro_ops *
                    const void *x, float *spare, float *to);
 /* The scale by which the row is quantized, whose largest magnitude is given: the weight's own, or that of the rules. */
 float cpu_input_scale(const struct backend_weight *weight, float largest);
-
-#endif

@@ -1,8 +1,7 @@
 /* Products whose W comes with them, as a tensor, in batches, by rows or by columns as x is, and added to y or not: laid
  * out as a stored weight some columns and some of K at a time, so that the memory this takes does not depend on W's
  * size. */
-#ifndef KERNELS_CPU_PRODUCT_OPERAND_H
-#define KERNELS_CPU_PRODUCT_OPERAND_H
+#pragma once
 
 #include "../../backend.h"
 #include "../weight/weight.h"
@@ -32,5 +31,3 @@ struct operand_device {
 MUST_CHECK enum status cpu_operand_run(struct operand *operand, const struct operand_device *device,
                                        const struct backend_job *job, struct error *error);
 void cpu_operand_free(struct operand *operand);
-
-#endif

@@ -1,7 +1,6 @@
 /* Work with pauses: on a thread of its own, which runs only while its owner waits for it. So a product that takes long
  * is computed a turn at a time, with whatever loops it has, and others are computed between. */
-#ifndef KERNELS_CPU_PRODUCT_PAUSE_H
-#define KERNELS_CPU_PRODUCT_PAUSE_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -30,5 +29,3 @@ void cpu_pause_abandon(struct cpu_pause *pause);
 MUST_CHECK enum status cpu_pause_here(struct cpu_pause *pause, uint64_t predicted_ns, struct error *error);
 /* The longest of these so far. */
 uint64_t cpu_pause_longest_ns(const struct cpu_pause *pause);
-
-#endif

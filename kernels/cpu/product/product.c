@@ -45,6 +45,14 @@ static void stage_part(const struct part *task, int part, int parts) {
   }
 }
 
+/* Rows of x, interleaved ones by whole tiles. */
+static void share_rows(const struct stage *stage, int64_t rows, int part, int parts, int64_t *begin, int64_t *end) {
+  int64_t together = stage->interleaved > 0 ? stage->tile_rows : 1;
+  share((rows + together - 1) / together, part, parts, begin, end);
+  *begin = *begin * together < rows ? *begin * together : rows;
+  *end = *end * together < rows ? *end * together : rows;
+}
+
 /* Panels are shared out, so that each is read by one thread; rows of x where there are few panels. */
 static void compute_part(const struct part *task, int part, int parts) {
   const struct product_engine *engine = task->engine;
@@ -60,7 +68,7 @@ static void compute_part(const struct part *task, int part, int parts) {
   if (panels >= parts || task->rows < parts) {
     share(panels, part, parts, &begin, &end);
   } else {
-    share(task->rows, part, parts, &block.row_begin, &block.row_end);
+    share_rows(&engine->stage, task->rows, part, parts, &block.row_begin, &block.row_end);
   }
   block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, 0,
                                (size_t)(block.row_end - block.row_begin) * sizeof(bool)) == NULL;
@@ -304,6 +312,9 @@ enum status cpu_product_run(struct product_engine *engine, const struct product_
     int64_t left = job->m - first;
     struct part task = {.engine = engine, .way = way, .job = job, .first = first};
     task.rows = left < at_once ? left : at_once;
+    engine->stage.interleaved = way->library ? 0
+                                             : cpu_block_interleaves(way->micro, &way->sizes, &engine->stage,
+                                                                     job->weight->shape.format, task.rows);
     status = run_rows(&task, error);
     if (way->library && status != STATUS_OK && status != STATUS_CANCELLED) {
       return cpu_product_run(engine, &own, job, error);

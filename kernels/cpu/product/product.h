@@ -1,6 +1,5 @@
 /* One product: rows of x staged, panels of W shared out over the threads. */
-#ifndef KERNELS_CPU_PRODUCT_PRODUCT_H
-#define KERNELS_CPU_PRODUCT_PRODUCT_H
+#pragma once
 
 #include "../../backend.h"
 #include "../pool.h"
@@ -78,5 +77,3 @@ int cpu_product_threads(const struct product_engine *engine, const struct produc
                         const struct backend_job *job);
 /* The same for so many columns by the plain loops. */
 int cpu_product_plain_threads(const struct product_engine *engine, const struct backend_job *job, int64_t columns);
-
-#endif

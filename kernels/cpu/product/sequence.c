@@ -1,6 +1,5 @@
 #include "sequence.h"
 
-#include "../weight/weight.h"
 #include "activate.h"
 
 #include <inttypes.h>

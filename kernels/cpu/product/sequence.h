@@ -1,6 +1,5 @@
 /* A sequence of products: rows go through all steps, a few hundred at a time, in memory of our own. */
-#ifndef KERNELS_CPU_PRODUCT_SEQUENCE_H
-#define KERNELS_CPU_PRODUCT_SEQUENCE_H
+#pragma once
 
 #include "../../backend.h"
 #include "product.h"
@@ -26,5 +25,3 @@ struct sequence_device {
 MUST_CHECK enum status cpu_sequence_run(struct sequence *sequence, const struct sequence_device *device,
                                         const struct backend_job *job, struct error *error);
 void cpu_sequence_free(struct sequence *sequence);
-
-#endif

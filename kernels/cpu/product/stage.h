@@ -1,7 +1,6 @@
 /* Rows of x as the inner loops take them: widened, quantized where the weight's format says so, padded with zeros, and
  * in memory of our own, because a client may change its arena at any time. */
-#ifndef KERNELS_CPU_PRODUCT_STAGE_H
-#define KERNELS_CPU_PRODUCT_STAGE_H
+#pragma once
 
 #include "../../backend.h"
 #include "../micro/micro.h"
@@ -17,6 +16,9 @@ struct stage {
   int64_t stride;      /* dwords from one row to the next */
   int64_t groups;      /* of the weight's in k, rounded up */
   uint32_t *values;    /* [rows][stride] */
+  int tile_rows;       /* of an instruction set's largest tile */
+  int64_t interleaved; /* rows, from the first on: [steps][tile_rows] of each tile_rows of them in place of
+                          [tile_rows][stride]. A multiple; 0 once the stage has been laid out */
   int32_t *starts;     /* INTEGER, WORDS: what takes the offset of unsigned W out of the sums. INT8: [rows]; INT2A8,
                           INT4A8: [groups][rows] */
   float *group_scales; /* [groups][rows]; of BLOCK weights */
@@ -37,6 +39,8 @@ enum micro_kind cpu_stage_kind(const struct gemm_weight *shape, const struct mic
 MUST_CHECK enum status cpu_stage_prepare(struct stage *stage, const struct backend_weight *weight,
                                          const struct micro_ops *micro, int64_t m, int64_t rows_least, bool dense,
                                          int threads, struct error *error);
+/* Whether so many rows may be interleaved. */
+bool cpu_stage_interleaves(const struct micro_ops *micro, enum micro_kind kind, int64_t rows);
 /* How many rows at a time the stage has room for, asked for without `dense` and with rows_least 1. */
 int64_t cpu_stage_room(const struct backend_weight *weight, const struct micro_ops *micro);
 void cpu_stage_free(struct stage *stage);
@@ -46,5 +50,3 @@ void cpu_stage_row(struct stage *stage, const struct micro_ops *micro, const str
                    int64_t place, int thread);
 /* What is at place `from`, which the same thread has put there, to another place, too. */
 void cpu_stage_copy(struct stage *stage, const struct gemm_weight *shape, int64_t from, int64_t place);
-
-#endif

@@ -1,6 +1,5 @@
 /* Operands that lie by columns, made row-major a part at a time. */
-#ifndef KERNELS_CPU_PRODUCT_TURNED_H
-#define KERNELS_CPU_PRODUCT_TURNED_H
+#pragma once
 
 #include "../pool.h"
 #include "pause.h"
@@ -16,5 +15,3 @@ struct turned {
 /* By all threads of the pool, with pauses. CANCELLED as of cpu_pause_here. */
 MUST_CHECK enum status turned_run(const struct turned *turned, struct cpu_pool *pool, struct cpu_pause *pause,
                                   struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Jobs that take long, computed a turn at a time: each by a unit with a thread of its own (see pause.h). At most so
  * many are under way at once, and with them their memory. */
-#ifndef KERNELS_CPU_PRODUCT_TURNS_H
-#define KERNELS_CPU_PRODUCT_TURNS_H
+#pragma once
 
 #include "unit.h"
 
@@ -35,5 +34,3 @@ uint64_t cpu_turns_longest_ns(const struct cpu_turns *turns);
 uint64_t cpu_turns_bytes(const struct cpu_turns *turns);
 /* Gives back what those have that are not under way. */
 void cpu_turns_rest(struct cpu_turns *turns);
-
-#endif

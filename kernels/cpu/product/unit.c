@@ -88,7 +88,6 @@ static uint64_t job_weight_ns(const struct backend_job *job, const struct gemm_w
 uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_job *job) {
   int64_t m = 0;
   uint64_t ns = 0;
-  (void)unit;
   for (const struct backend_job *each = job; each != NULL; each = each->next) {
     m += each->m;
   }

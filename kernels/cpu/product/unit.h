@@ -1,7 +1,6 @@
 /* What computes one job at a time, be it one product, a sequence, several gathered, one that brings its W or one over
  * experts, with all the memory that this takes. */
-#ifndef KERNELS_CPU_PRODUCT_UNIT_H
-#define KERNELS_CPU_PRODUCT_UNIT_H
+#pragma once
 
 #include "../../backend.h"
 #include "experts/experts.h"
@@ -26,5 +25,3 @@ uint64_t cpu_unit_predict_ns(const struct cpu_unit *unit, const struct backend_j
 uint64_t cpu_unit_bytes(const struct cpu_unit *unit);
 /* Gives them back, while no job is under way. */
 void cpu_unit_rest(struct cpu_unit *unit);
-
-#endif

@@ -18,8 +18,7 @@
  *
  * A weight with experts is that for each of them, one behind the other, each from a multiple of GEMM_SECTION on; what a
  * struct cpu_layout says is then of one, but for total_bytes, and the offset and the size of the canonical form. */
-#ifndef KERNELS_CPU_WEIGHT_LAYOUT_H
-#define KERNELS_CPU_WEIGHT_LAYOUT_H
+#pragma once
 
 #include "../../../proto/gemm.h"
 
@@ -54,5 +53,3 @@ void cpu_layout_pack(const struct gemm_weight *weight, const struct cpu_layout *
 /* Writes scales_bytes. */
 void cpu_layout_scales(const struct gemm_weight *weight, const struct cpu_layout *layout, const void *canonical,
                        uint8_t *out);
-
-#endif

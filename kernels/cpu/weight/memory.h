@@ -1,6 +1,5 @@
 /* Memory of another process for x and y: a memfd. */
-#ifndef KERNELS_CPU_WEIGHT_MEMORY_H
-#define KERNELS_CPU_WEIGHT_MEMORY_H
+#pragma once
 
 #include "../../backend.h"
 
@@ -8,5 +7,3 @@
 MUST_CHECK enum status cpu_memory_import(int fd, uint64_t bytes, struct backend_arena **out, void **address,
                                          struct error *error);
 void cpu_memory_close(struct backend_arena *memory);
-
-#endif

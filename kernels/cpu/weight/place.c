@@ -63,7 +63,6 @@ static void store_panels(void *context, int part, int parts) {
   const struct cpu_layout *layout = storing->layout;
   struct error *error = &storing->errors[part];
   uint8_t *panel = storing->panels + (uint64_t)part * panel_bytes(layout);
-  (void)parts;
   for (int64_t i = 0; atomic_load(&storing->failed) == 0 && next_turn(storing, &i);) {
     uint64_t bytes = (uint64_t)cpu_layout_width(layout, storing->weight, i) * layout->column_bytes;
     uint64_t at = storing->offset + (uint64_t)i * panel_bytes(layout);
@@ -78,8 +77,6 @@ static void store_panels(void *context, int part, int parts) {
 static void prepare_pages(void *context, int part, int parts) {
   struct storing *storing = context;
   uint64_t offset = storing->offset, end = offset + storing->layout->total_bytes;
-  (void)part;
-  (void)parts;
   for (int64_t i = 0; next_turn(storing, &i);) {
     uint64_t from = (offset / PREPARED_BYTES + (uint64_t)i) * PREPARED_BYTES, to = from + PREPARED_BYTES;
     from = from > offset ? from : offset;

@@ -1,7 +1,6 @@
 /* Weights in slabs: written there, and made usable where they lie. A weight with experts is a weight for each of them,
  * cpu_layout.expert_bytes apart. */
-#ifndef KERNELS_CPU_WEIGHT_PLACE_H
-#define KERNELS_CPU_WEIGHT_PLACE_H
+#pragma once
 
 #include "slab.h"
 #include "weight.h"
@@ -18,5 +17,3 @@ MUST_CHECK enum status cpu_place_attach(const struct gemm_weight *weight, struct
 void cpu_place_detach(struct backend_weight *weight);
 /* The canonical form, into zeros. */
 void cpu_place_read(const struct backend_weight *weight, uint8_t *canonical);
-
-#endif

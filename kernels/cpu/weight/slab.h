@@ -1,7 +1,6 @@
 /* Memory for weights that outlives its process: a memfd, sealed against a change of size. It is written through the
  * descriptor and read through a mapping that cannot be written, so that no stray store of a kernel spoils a weight. */
-#ifndef KERNELS_CPU_WEIGHT_SLAB_H
-#define KERNELS_CPU_WEIGHT_SLAB_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -26,5 +25,3 @@ const uint8_t *cpu_slab_read(const struct backend_slab *slab, uint64_t offset, u
 /* Maps the pages of such a range now, so that the first product that reads them does not wait for them. `huge`: makes
  * them pages of 2 MiB, with what lies between the range and their ends, where the system lets it. */
 void cpu_slab_touch(const struct backend_slab *slab, uint64_t offset, uint64_t bytes, bool huge);
-
-#endif

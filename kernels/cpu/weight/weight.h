@@ -1,6 +1,5 @@
 /* A weight in a slab, as products take it. */
-#ifndef KERNELS_CPU_WEIGHT_WEIGHT_H
-#define KERNELS_CPU_WEIGHT_WEIGHT_H
+#pragma once
 
 #include "../micro/micro.h"
 #include "layout.h"
@@ -37,5 +36,3 @@ double cpu_weight_scale(const struct backend_weight *weight, int64_t n, int64_t 
 
 /* All of W, which has no experts, as it was stored, into zeros of layout.canonical.total_bytes. */
 void cpu_weight_canonical(const struct backend_weight *weight, uint8_t *canonical);
-
-#endif

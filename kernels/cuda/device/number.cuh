@@ -82,6 +82,15 @@ template <typename Y> __device__ inline void number_store4(Y *y, int64_t n, int6
   }
 }
 
+__device__ inline void number_store4_as(void *row, int64_t n, int64_t end, gemm_type type, const float (&value)[4]) {
+  if (type == GEMM_F32)
+    number_store4(static_cast<float *>(row), n, end, value);
+  else if (type == GEMM_F16)
+    number_store4(static_cast<__half *>(row), n, end, value);
+  else
+    number_store4(static_cast<__nv_bfloat16 *>(row), n, end, value);
+}
+
 __device__ inline void number_store_as(void *data, int64_t i, gemm_type type, float value) {
   if (type == GEMM_F32)
     number_store(static_cast<float *>(data) + i, value);

@@ -90,7 +90,6 @@ enum status direct_retain(struct backend *backend, const struct backend_job *job
 }
 
 bool cuda_weight_held(const struct backend *backend, const struct backend_weight *weight) {
-  (void)backend;
   return atomic_load_explicit(&weight->graphs, memory_order_acquire) > 0;
 }
 

@@ -1,6 +1,5 @@
 /* What a direct product has to do with the thread that asks for it and with the graph that records it. */
-#ifndef KERNELS_CUDA_DIRECT_CAPTURE_H
-#define KERNELS_CUDA_DIRECT_CAPTURE_H
+#pragma once
 
 #include "../state.h"
 
@@ -13,5 +12,3 @@ MUST_CHECK enum status direct_retain(struct backend *backend, const struct backe
 /* As in struct backend_ops. */
 bool cuda_weight_held(const struct backend *, const struct backend_weight *);
 bool cuda_held(const struct backend *);
-
-#endif

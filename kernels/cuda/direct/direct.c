@@ -3,7 +3,6 @@
 
 #include "../exec/job.h"
 #include "../exec/sequence.h"
-#include "../families/table.h"
 #include "../launch/function.h"
 #include "../passes/activate.h"
 #include "capture.h"

@@ -1,8 +1,7 @@
 /* Products in the caller's memory and on the caller's stream (backend_ops.enqueue). x, bias and y are used where they
  * lie; what is made on the way lies in the staging memory of the lane. Nothing here waits, allocates, or touches what
  * another lane uses. */
-#ifndef KERNELS_CUDA_DIRECT_DIRECT_H
-#define KERNELS_CUDA_DIRECT_DIRECT_H
+#pragma once
 
 #include "../state.h"
 
@@ -11,5 +10,3 @@ MUST_CHECK enum status direct_queue(struct backend *backend, const struct slot *
                                     cudaStream_t stream, struct error *error);
 
 enum status cuda_enqueue(struct backend *, int, const struct backend_job *, void *, struct error *);
-
-#endif

@@ -1,11 +1,8 @@
 /* Jobs of enqueue over experts. */
-#ifndef KERNELS_CUDA_DIRECT_EXPERTS_H
-#define KERNELS_CUDA_DIRECT_EXPERTS_H
+#pragma once
 
 #include "../state.h"
 
 /* In the backend's context; the job has been checked. */
 MUST_CHECK enum status direct_experts(struct backend *backend, const struct slot *lane, const struct backend_job *job,
                                       cudaStream_t stream, struct error *error);
-
-#endif

@@ -1,6 +1,6 @@
 #include "measure.h"
 
-#include "../exec/measure.h"
+#include "../exec/measure/measure.h"
 #include "../launch/function.h"
 #include "direct.h"
 #include "experts.h"

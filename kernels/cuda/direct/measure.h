@@ -1,6 +1,5 @@
 /* Tuning in the process of who computes: direct products for the clock, on a stream of the backend's own. */
-#ifndef KERNELS_CUDA_DIRECT_MEASURE_H
-#define KERNELS_CUDA_DIRECT_MEASURE_H
+#pragma once
 
 #include "../state.h"
 
@@ -12,5 +11,3 @@ enum status cuda_tensor_copy(struct backend *, void *, const void *, uint64_t, s
 MUST_CHECK enum status direct_measure(struct backend *backend, const struct backend_job *job,
                                       struct backend_weight *const *weights, size_t count,
                                       const struct backend_timing *timing, uint64_t *ns, struct error *error);
-
-#endif

@@ -4,8 +4,7 @@
  * That an address is where it was found, and nowhere else, is not believed but seen: until a product has been queued
  * the long way with two different ones, and the parameters differed in just these words, it is repeated for the same
  * address only. */
-#ifndef KERNELS_CUDA_EXEC_MEMO_H
-#define KERNELS_CUDA_EXEC_MEMO_H
+#pragma once
 
 #include "../../backend.h"
 #include "../launch/record.h"
@@ -25,5 +24,3 @@ struct record *memo_recall(struct memo_entry *entry, const struct backend_job *j
 /* The job is queued the long way between the two. `good`: all of it was. */
 void memo_begin(struct memo *memo);
 void memo_end(struct memo *memo, struct memo_entry *entry, const struct backend_job *job, bool good);
-
-#endif

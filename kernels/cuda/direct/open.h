@@ -1,6 +1,5 @@
 /* What a backend for enqueue opens: lanes in the place of streams, and next to nothing for loading. */
-#ifndef KERNELS_CUDA_DIRECT_OPEN_H
-#define KERNELS_CUDA_DIRECT_OPEN_H
+#pragma once
 
 #include "../state.h"
 
@@ -11,5 +10,3 @@ void direct_close(struct backend *backend);
 /* Whether so much may run at the same time, in this process and others, that kernels whose blocks wait for each other
  * must have them all. */
 bool direct_crowded(const struct backend *backend);
-
-#endif

@@ -1,7 +1,6 @@
 /* One product of a job of enqueue, or of a step of its sequence: x as the kernel reads it, and y where the caller wants
  * it. */
-#ifndef KERNELS_CUDA_DIRECT_PASS_H
-#define KERNELS_CUDA_DIRECT_PASS_H
+#pragma once
 
 #include "../exec/staging.h"
 #include "../families/family.h"
@@ -34,5 +33,3 @@ cudaError_t direct_input(struct direct_pass *pass);
 /* The product of what is staged. pass->y and y_stride are where y is afterwards: where they have been before, or where
  * `anywhere` y was left in staging memory without a copy. */
 MUST_CHECK enum status direct_product(struct direct_pass *pass, bool anywhere, struct error *error);
-
-#endif

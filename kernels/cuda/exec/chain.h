@@ -1,6 +1,5 @@
 /* The tensors of a chain of jobs, as if their rows lay behind each other; queued on a slot's stream. */
-#ifndef KERNELS_CUDA_EXEC_CHAIN_H
-#define KERNELS_CUDA_EXEC_CHAIN_H
+#pragma once
 
 #include "../passes/rows.h"
 #include "../state.h"
@@ -22,5 +21,3 @@ int chain_table(const struct chain *chain, enum chain_tensor tensor, int64_t fro
 cudaError_t chain_in(struct slot *slot, const struct chain *chain, enum chain_tensor tensor, void *device,
                      uint64_t device_stride);
 cudaError_t chain_out(struct slot *slot, const struct chain *chain, void *device, uint64_t device_stride);
-
-#endif

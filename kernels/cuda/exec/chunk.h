@@ -1,6 +1,5 @@
 /* One run of rows of one product, from where it is staged to where its y goes; all of it queued on a slot's stream. */
-#ifndef KERNELS_CUDA_EXEC_CHUNK_H
-#define KERNELS_CUDA_EXEC_CHUNK_H
+#pragma once
 
 #include "../state.h"
 #include "chain.h"
@@ -45,5 +44,3 @@ void *chunk_y_target(struct chunk *chunk, uint64_t *stride);
 cudaError_t chunk_y_done(const struct chunk *chunk, void *y, uint64_t stride);
 /* The same where sums are y. */
 cudaError_t chunk_sums_done(struct chunk *chunk);
-
-#endif

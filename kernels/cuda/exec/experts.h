@@ -1,6 +1,5 @@
 /* Jobs over experts on a slot's stream: their tensors in, the run, y out. */
-#ifndef KERNELS_CUDA_EXEC_EXPERTS_H
-#define KERNELS_CUDA_EXEC_EXPERTS_H
+#pragma once
 
 #include "../state.h"
 
@@ -16,5 +15,3 @@ MUST_CHECK enum status experts_bare(struct backend *backend, struct slot *slot, 
                                     struct error *error);
 /* Pairs that have been skipped since the slot's first row, once the stream has come to its end. */
 uint32_t experts_skipped(const struct slot *slot);
-
-#endif

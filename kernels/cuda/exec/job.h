@@ -1,6 +1,5 @@
 /* What is asked of a job before anything of it is queued. */
-#ifndef KERNELS_CUDA_EXEC_JOB_H
-#define KERNELS_CUDA_EXEC_JOB_H
+#pragma once
 
 #include "../../backend.h"
 
@@ -9,5 +8,3 @@ MUST_CHECK enum status job_types_check(const struct backend_job *job, struct err
 
 /* The same, and M. */
 MUST_CHECK enum status job_check(const struct backend_job *job, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* W that comes with its product, from the arena. */
-#ifndef KERNELS_CUDA_EXEC_OPERAND_H
-#define KERNELS_CUDA_EXEC_OPERAND_H
+#pragma once
 
 #include "../state.h"
 
@@ -24,5 +23,3 @@ bool operand_lies_there(const struct backend_operand *operand);
  * its columns from here on. NOMEM; UNSUPPORTED where it is neither F16 nor BF16. The engine's thread. */
 MUST_CHECK enum status operand_stage(struct backend *backend, struct slot *slot, const struct operand_panel *panel,
                                      struct error *error);
-
-#endif

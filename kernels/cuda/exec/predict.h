@@ -1,6 +1,5 @@
 /* How long jobs and pieces of such are predicted to take on the device, and what they may take of its memory. */
-#ifndef KERNELS_CUDA_EXEC_PREDICT_H
-#define KERNELS_CUDA_EXEC_PREDICT_H
+#pragma once
 
 #include "../state.h"
 
@@ -14,5 +13,3 @@ int64_t predict_rows_of(const struct backend_job *job);
 int64_t predict_piece(struct backend *backend, const struct backend_turns *turns, uint64_t budget_ns);
 /* The longest of what has been queued in one go. */
 void predict_note(struct backend *backend, uint64_t ns);
-
-#endif

@@ -1,6 +1,5 @@
 /* One product by one kernel: as asked for, or as chosen where that does not take it. */
-#ifndef KERNELS_CUDA_EXEC_RUN_H
-#define KERNELS_CUDA_EXEC_RUN_H
+#pragma once
 
 #include "../state.h"
 
@@ -13,5 +12,3 @@ MUST_CHECK enum status kernel_run(struct backend *backend, struct selector *sele
 bool kernel_sums_are_y(const struct kernel_call *call, const struct kernel_sums *left);
 /* Queues the pass that makes y of other sums. */
 cudaError_t kernel_finish(const struct kernel_call *call, const struct kernel_sums *left);
-
-#endif

@@ -1,7 +1,6 @@
 /* A run of rows through the products of a sequence. What lies between them stays in the slot's staging memory; each
  * kernel may be started while the one ahead of it still runs, and fetches its weights meanwhile. */
-#ifndef KERNELS_CUDA_EXEC_SEQUENCE_H
-#define KERNELS_CUDA_EXEC_SEQUENCE_H
+#pragma once
 
 #include "../passes/activate.h"
 #include "../state.h"
@@ -28,5 +27,3 @@ MUST_CHECK enum status sequence_stage(const struct sequence *sequence, bool bare
 /* All products and what stands between them; `bare`: the quantizer of the first one, too. */
 MUST_CHECK enum status sequence_run(struct backend *backend, const struct sequence *sequence, bool bare,
                                     struct error *error);
-
-#endif

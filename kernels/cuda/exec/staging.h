@@ -1,7 +1,6 @@
 /* Where the tensors of one product lie in a slot's staging memory. Pure. Sizes are those of the widest types, so that
  * they depend on the weight and the number of rows alone. */
-#ifndef KERNELS_CUDA_EXEC_STAGING_H
-#define KERNELS_CUDA_EXEC_STAGING_H
+#pragma once
 
 #include "../weight/layout.h"
 
@@ -30,5 +29,3 @@ int64_t staging_rows(const struct gemm_weight *weight, const struct layout *layo
 int64_t staging_go(int64_t rows, int64_t most);
 
 enum { ROWS_MOST = 16384 };
-
-#endif

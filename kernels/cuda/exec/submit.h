@@ -1,6 +1,5 @@
 /* Jobs under way, and pieces of such, one a slot. */
-#ifndef KERNELS_CUDA_EXEC_SUBMIT_H
-#define KERNELS_CUDA_EXEC_SUBMIT_H
+#pragma once
 
 #include "../state.h"
 
@@ -15,5 +14,3 @@ void submit_take(struct slot *slot, const struct backend_job *job, struct backen
                  int64_t end);
 /* Queues them, the weight is chosen. OK: poll reports their end. */
 MUST_CHECK enum status submit_start(struct backend *backend, struct slot *slot, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 #include "tensors.h"
 
-#include "../launch/graph.h"
 #include "../runtime/tensor_map.h"
 #include "../runtime/transfer.h"
 #include "../tensors/config.h"

@@ -1,7 +1,6 @@
 /* Products of two tensors by kernels that take them as they lie (../tensors): the device's memory is read in place,
  * what lies in the host's is copied a piece at a time. */
-#ifndef KERNELS_CUDA_EXEC_TENSORS_H
-#define KERNELS_CUDA_EXEC_TENSORS_H
+#pragma once
 
 #include "../state.h"
 
@@ -16,5 +15,3 @@ MUST_CHECK enum status tensors_queue(struct backend *backend, struct slot *slot,
                                      struct error *error);
 /* What all of it takes, about. */
 uint64_t tensors_predict_ns(const struct backend *backend, const struct backend_job *job);
-
-#endif

@@ -49,6 +49,4 @@ extern "C" cudaError_t launch_gather(cudaStream_t stream, const struct gather_pa
   return launch_kernel(stream, shape, at_once ? kernel_of<true>(*pass) : kernel_of<false>(*pass), *pass);
 }
 
-extern "C" const void *kernel_of_gather(void) {
-  return reinterpret_cast<const void *>(&experts::route);
-}
+static const load_early early(experts::route);

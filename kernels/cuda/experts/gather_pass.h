@@ -1,6 +1,5 @@
 /* What gather.h's launchers are given. Pointers are device memory, aligned to 256 bytes unless said otherwise. */
-#ifndef KERNELS_CUDA_EXPERTS_GATHER_PASS_H
-#define KERNELS_CUDA_EXPERTS_GATHER_PASS_H
+#pragma once
 
 #include "route.h"
 
@@ -34,5 +33,3 @@ struct gather_pass {
   uint32_t *skipped; /* the number of pairs that are is added; NULL: nobody counts */
   bool dependent;    /* may be started before the kernel ahead has ended */
 };
-
-#endif

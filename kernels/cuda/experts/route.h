@@ -2,17 +2,15 @@
  *
  * A pair is a row of x and one of its ids, number m * top + t. Pairs are sorted by expert, those of an expert in their
  * own order; ids that name no expert are skipped. Tiles are runs of up to `tile_rows` sorted rows of one expert. */
-#ifndef KERNELS_CUDA_EXPERTS_ROUTE_H
-#define KERNELS_CUDA_EXPERTS_ROUTE_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* TILE_ANY: of tiles that nobody looks at, and the most that any kernel takes. */
 enum { EXPERTS_MOST = 512, EXPERTS_ALIGN = 256, EXPERTS_TILE_ANY = 144 };
@@ -46,7 +44,4 @@ struct experts_route experts_route_at(void *memory, int64_t pairs, int experts, 
 /* Tiles that there can be. Pure. */
 int64_t experts_tiles_most(int64_t pairs, int experts, int tile_rows);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

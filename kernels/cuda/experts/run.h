@@ -1,7 +1,6 @@
 /* A job over experts, some rows of it, queued on a stream: rows of x to their experts, the products, what stands
  * between them, and y. The host never learns which experts those are. */
-#ifndef KERNELS_CUDA_EXPERTS_RUN_H
-#define KERNELS_CUDA_EXPERTS_RUN_H
+#pragma once
 
 #include "../state.h"
 
@@ -37,5 +36,3 @@ uint64_t experts_weight_bytes(const struct gemm_weight *weight, const struct lay
 int64_t experts_columns(const struct backend_job *job);
 int64_t experts_y_rows(const struct backend_job *job);
 int64_t experts_x_rows(const struct backend_job *job);
-
-#endif

@@ -1,14 +1,12 @@
 /* Rows of y of a token's pairs to one: the sum over t, from the first on, of routing weight times product, in f32. */
-#ifndef KERNELS_CUDA_EXPERTS_SUM_H
-#define KERNELS_CUDA_EXPERTS_SUM_H
+#pragma once
 
+#include "../linkage.h"
 #include "route.h"
 
 #include <driver_types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 struct sum_pass {
   const void *v; /* [pairs, n] of `type`, sorted by route, aligned to 16 bytes */
@@ -24,10 +22,5 @@ struct sum_pass {
 };
 
 cudaError_t launch_sum(cudaStream_t stream, const struct sum_pass *pass);
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_sum(void);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -2,8 +2,7 @@
  * pure in config.c, the row in family.c, and the kernel with its launcher.
  *
  * Families know problems, calls and variants. Where tensors come from and who waits for the product they do not. */
-#ifndef KERNELS_CUDA_FAMILIES_FAMILY_H
-#define KERNELS_CUDA_FAMILIES_FAMILY_H
+#pragma once
 
 #include "../../variant.h"
 #include "../experts/route.h"
@@ -56,10 +55,7 @@ struct kernel_sums {
 #define KERNEL_NO_MODEL 1e18 /* microseconds */
 #define KERNEL_LAST 1e19     /* and behind those */
 
-enum {
-  KERNEL_FILES = 6,
-  KERNEL_WAITED_FOR = 3, /* blocks of a launch that one of its blocks waits for, at most */
-};
+enum { KERNEL_WAITED_FOR = 3 /* blocks of a launch that one of its blocks waits for, at most */ };
 
 struct kernel_family {
   const struct variant_family *variants;
@@ -104,9 +100,4 @@ struct kernel_family {
   /* It takes products over experts, and no others; its first parameter is the rows of the tiles that it takes at most,
    * and without any it looks at no tiles. */
   bool experts;
-
-  /* One kernel of each of its files, which leads to the others: to load them by before they are needed. */
-  const void *(*kernels[KERNEL_FILES])(void);
 };
-
-#endif

@@ -1,6 +1,5 @@
 /* Lists of variants that a family offers to be measured. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_LISTING_H
-#define KERNELS_CUDA_FAMILIES_LISTING_H
+#pragma once
 
 #include "../../variant.h"
 #include "problem.h"
@@ -17,5 +16,3 @@ int listing_add(const struct listing_rules *rules, const struct kernel_problem *
 /* Those that differ from `base` in one value: by a step, or twice or half of it. Returns how many. */
 int listing_neighbours(const struct listing_rules *rules, const struct kernel_problem *problem,
                        const struct variant *base, struct variant *out, int most);
-
-#endif

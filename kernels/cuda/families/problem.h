@@ -1,15 +1,13 @@
 /* A product as families of kernels are asked about it: sizes, types, how the weight lies, and the device. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_PROBLEM_H
-#define KERNELS_CUDA_FAMILIES_PROBLEM_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 struct kernel_device {
   int capability; /* 10 * major + minor */
@@ -40,7 +38,9 @@ static inline bool kernel_problem_cancels(const struct kernel_problem *problem) 
   return problem->format == GEMM_FORMAT_FP8 && problem->n < FP8_COLUMNS_LEAST;
 }
 
-#ifdef __cplusplus
+/* What kernels for weights of less than a byte an element take x as. */
+static inline enum gemm_type kernel_problem_x_type(const struct kernel_problem *problem) {
+  return gemm_quantizes_x(problem->format) ? GEMM_INT8 : problem->x_type;
 }
-#endif
-#endif
+
+C_LINKAGE_END

@@ -1,6 +1,5 @@
 /* Which kernel serves a product where nobody names one: the least predicted time over the table of families. */
-#ifndef KERNELS_CUDA_FAMILIES_SELECT_H
-#define KERNELS_CUDA_FAMILIES_SELECT_H
+#pragma once
 
 #include "table.h"
 
@@ -23,5 +22,3 @@ void selector_close(struct selector *selector);
  * it. The first answer for a key is kept. The device is current. */
 struct variant selector_find(struct selector *selector, struct backend *backend, const struct kernel_problem *problem,
                              bool exact);
-
-#endif

@@ -1,6 +1,5 @@
 /* All families of kernels of this backend. */
-#ifndef KERNELS_CUDA_FAMILIES_TABLE_H
-#define KERNELS_CUDA_FAMILIES_TABLE_H
+#pragma once
 
 #include "family.h"
 
@@ -42,5 +41,3 @@ extern const struct variant_family *const cuda_families[];
 
 /* NULL where the variant is of no family of this backend, or is NULL. */
 const struct kernel_family *kernel_family_of(const struct variant *variant);
-
-#endif

@@ -1,6 +1,5 @@
 /* What the cuda backend can be tuned in: walks over the table of families, by name or by problem. */
-#ifndef KERNELS_CUDA_FAMILIES_TUNING_H
-#define KERNELS_CUDA_FAMILIES_TUNING_H
+#pragma once
 
 #include "../state.h"
 
@@ -19,5 +18,3 @@ void cuda_variant_needs(struct backend *backend, const struct variant_problem *p
 bool cuda_variant_foreign(const struct variant *variant);
 MUST_CHECK enum status cuda_variant_build(struct backend *backend, const struct variant_problem *problem,
                                           const struct variant *variant, struct error *error);
-
-#endif

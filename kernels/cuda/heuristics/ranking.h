@@ -1,6 +1,5 @@
 /* The cheapest few of many, as a cost model has it. Pure. */
-#ifndef KERNELS_CUDA_HEURISTICS_RANKING_H
-#define KERNELS_CUDA_HEURISTICS_RANKING_H
+#pragma once
 
 #include <stddef.h>
 
@@ -8,5 +7,3 @@
  * same; where there are `most` already the last one falls off. costs[i] is what items[i] costs. Returns how many there
  * are then. */
 int ranking_insert(void *items, double *costs, size_t item_bytes, int count, int most, const void *item, double cost);
-
-#endif

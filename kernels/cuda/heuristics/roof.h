@@ -1,6 +1,5 @@
 /* What a GPU delivers at most, by what its driver says of it: the roof that measured times are compared with. Pure. */
-#ifndef KERNELS_CUDA_HEURISTICS_ROOF_H
-#define KERNELS_CUDA_HEURISTICS_ROOF_H
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ uint64_t roof_memory(const struct roof_device *device);
 /* Operations a second (a multiplication and an addition are two) of dense products of 8-bit integers; 16-bit operands
  * have half of it. 0: not known. */
 uint64_t roof_operations(const struct roof_device *device);
-
-#endif

@@ -1,6 +1,5 @@
 /* What products of FP8 rows take that are computed in waves of tiles, one a block, of 128 rows of x. Pure. */
-#ifndef KERNELS_CUDA_HEURISTICS_WAVES_H
-#define KERNELS_CUDA_HEURISTICS_WAVES_H
+#pragma once
 
 #include "../families/problem.h"
 
@@ -20,5 +19,3 @@ struct wave_cut {
 
 /* Microseconds, after an H200. */
 double waves_us(const struct wave_prices *prices, const struct kernel_problem *problem, const struct wave_cut *cut);
-
-#endif

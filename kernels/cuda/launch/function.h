@@ -1,6 +1,5 @@
 /* Kernels of ours as the driver knows them. */
-#ifndef KERNELS_CUDA_LAUNCH_FUNCTION_H
-#define KERNELS_CUDA_LAUNCH_FUNCTION_H
+#pragma once
 
 #include <cuda.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ void launch_on(int device);
 int function_allow(const void *kernel, uint32_t shared_bytes);
 /* The same, and how the driver calls the kernel in the device's primary context. */
 int function_find(const void *kernel, uint32_t shared_bytes, CUfunction *out);
-
-#endif

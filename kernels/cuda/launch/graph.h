@@ -1,6 +1,5 @@
 /* A slot's kernels, held back and started as graphs: launches.h with CUDA behind it. */
-#ifndef KERNELS_CUDA_LAUNCH_GRAPH_H
-#define KERNELS_CUDA_LAUNCH_GRAPH_H
+#pragma once
 
 #include "../state.h"
 
@@ -12,5 +11,3 @@ void graph_hold(struct slot *slot, uint64_t key);
 cudaError_t graph_release(struct slot *slot);
 /* The slot's stream for whatever is no kernel of ours: behind those that were held back. */
 cudaStream_t graph_stream(struct slot *slot);
-
-#endif

@@ -1,6 +1,5 @@
 /* One kernel as it is queued: what the launchers fill in. */
-#ifndef KERNELS_CUDA_LAUNCH_LAUNCH_H
-#define KERNELS_CUDA_LAUNCH_LAUNCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct launch {
   uint32_t parameter_count;
   uint32_t parameter_bytes[LAUNCH_PARAMETERS];
 };
-
-#endif

@@ -1,6 +1,7 @@
 // A typed kernel and its arguments as launch_kernel.h wants them.
 #pragma once
 
+#include "../runtime/load.cuh"
 #include "launch_kernel.h"
 
 #include <cuda_runtime.h>

@@ -1,12 +1,10 @@
 /* A kernel on its way: to the stream, or to where this thread holds kernels back. */
-#ifndef KERNELS_CUDA_LAUNCH_LAUNCH_KERNEL_H
-#define KERNELS_CUDA_LAUNCH_LAUNCH_KERNEL_H
+#pragma once
 
+#include "../linkage.h"
 #include "launch.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 struct launches;
 
@@ -20,7 +18,4 @@ void launch_hold_in(struct launches *launches);
 /* Starts what this thread holds back for the stream: something that is no kernel of ours is to be queued behind it. */
 void launch_flush(void *stream);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

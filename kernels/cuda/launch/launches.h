@@ -6,8 +6,7 @@
  * replaced, or memory moves; what is not used any more is the first to give up its place.
  *
  * Pure: what a device does is behind struct launch_ops. */
-#ifndef KERNELS_CUDA_LAUNCH_LAUNCHES_H
-#define KERNELS_CUDA_LAUNCH_LAUNCHES_H
+#pragma once
 
 #include "launch.h"
 
@@ -79,5 +78,3 @@ void launches_add(struct launches *launches, const struct launch *launch, void *
 void launches_start(struct launches *launches);
 /* Starts what is held. What failed since launches_hold, or 0. */
 int launches_release(struct launches *launches);
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels that this thread launches, as they went to the driver: to be launched the same way again. */
-#ifndef KERNELS_CUDA_LAUNCH_RECORD_H
-#define KERNELS_CUDA_LAUNCH_RECORD_H
+#pragma once
 
 #include "../runtime/driver.h"
 #include "launch.h"
@@ -44,5 +43,3 @@ void record_copy(struct record *to, const struct record *from);
 bool record_equal(const struct record *a, const struct record *b);
 /* Launches all of it on the stream. */
 CUresult record_run(struct record *record, CUstream stream);
-
-#endif

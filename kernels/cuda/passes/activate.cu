@@ -64,6 +64,4 @@ extern "C" cudaError_t launch_activate(cudaStream_t stream, const struct activat
   return pass_of<__nv_bfloat16>(stream, *pass);
 }
 
-extern "C" const void *kernel_of_activate(void) {
-  return reinterpret_cast<const void *>(&activate_rows<float, false>);
-}
+static const load_early early(activate_rows<float, false>);

@@ -1,16 +1,14 @@
 /* Launcher of activate.cuh. Pointers are device memory, aligned to 256
  * bytes unless said otherwise. */
-#ifndef KERNELS_CUDA_PASSES_ACTIVATE_H
-#define KERNELS_CUDA_PASSES_ACTIVATE_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <driver_types.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* What stands between two products of a sequence, or behind the last one; see proto/plan.h. */
 enum activate_to { ACTIVATE_TO_VALUES, ACTIVATE_TO_INT8, ACTIVATE_TO_E4M3, ACTIVATE_TO_E4M3_BLOCKS };
@@ -32,10 +30,4 @@ struct activate_pass {
 };
 cudaError_t launch_activate(cudaStream_t stream, const struct activate_pass *pass);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_activate(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

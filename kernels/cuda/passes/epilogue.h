@@ -1,16 +1,14 @@
 /* Launcher of epilogue.cuh: y of sums. Pointers are device memory, aligned to 256
  * bytes unless said otherwise. */
-#ifndef KERNELS_CUDA_PASSES_EPILOGUE_H
-#define KERNELS_CUDA_PASSES_EPILOGUE_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <driver_types.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* y = sums * w_scale * x_scale + bias. */
 struct epilogue {
@@ -28,10 +26,4 @@ struct epilogue {
 };
 cudaError_t launch_epilogue(cudaStream_t stream, const struct epilogue *epilogue);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_epilogue(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

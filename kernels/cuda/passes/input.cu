@@ -53,6 +53,4 @@ extern "C" cudaError_t launch_order(cudaStream_t stream, const struct order_pass
   return pass->type == GEMM_F32 ? order_of<uint32_t>(stream, *pass) : order_of<uint16_t>(stream, *pass);
 }
 
-extern "C" const void *kernel_of_input(void) {
-  return reinterpret_cast<const void *>(&quantize_input_rows<float, false>);
-}
+static const load_early early(quantize_input_rows<float, false>);

@@ -1,13 +1,11 @@
 /* Launchers of input.cuh: x as a weight wants it, which is not as it comes (enum gemm_input). Pointers are device
  * memory, aligned to 256 bytes unless said otherwise. */
-#ifndef KERNELS_CUDA_PASSES_INPUT_H
-#define KERNELS_CUDA_PASSES_INPUT_H
+#pragma once
 
+#include "../linkage.h"
 #include "quantize.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* launch_quantize_rows of x as the pass's input wants it. */
 cudaError_t launch_quantize_input(cudaStream_t stream, const struct quantize_pass *pass);
@@ -25,10 +23,4 @@ struct order_pass {
 };
 cudaError_t launch_order(cudaStream_t stream, const struct order_pass *pass);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_input(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -125,6 +125,4 @@ extern "C" cudaError_t launch_scales_transpose(cudaStream_t stream, const float 
                        rows_padded, columns, out);
 }
 
-extern "C" const void *kernel_of_quantize(void) {
-  return reinterpret_cast<const void *>(&quantize_rows<float, false, 1>);
-}
+static const load_early early(quantize_rows<float, false, 1>);

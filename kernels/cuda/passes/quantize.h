@@ -1,14 +1,12 @@
 /* Launchers of quantize.cuh: activations to codes. Pointers are device memory, aligned to 256
  * bytes unless said otherwise. */
-#ifndef KERNELS_CUDA_PASSES_QUANTIZE_H
-#define KERNELS_CUDA_PASSES_QUANTIZE_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 #include "rows.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* What is done to x before codes are made of it, in this order. */
 struct quantize_input {
@@ -45,10 +43,4 @@ cudaError_t launch_quantize_table(cudaStream_t stream, const struct row_table *x
 cudaError_t launch_scales_transpose(cudaStream_t stream, const float *in, int64_t rows, int64_t rows_padded,
                                     int64_t columns, float *out);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_quantize(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

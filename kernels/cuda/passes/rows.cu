@@ -22,6 +22,4 @@ extern "C" cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from
   return launch_kernel(stream, shape_of(rows, row_bytes), rows_copy<false>, *to, dense, from_stride, row_bytes);
 }
 
-extern "C" const void *kernel_of_rows(void) {
-  return reinterpret_cast<const void *>(&rows_copy<true>);
-}
+static const load_early early(rows_copy<true>);

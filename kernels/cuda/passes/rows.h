@@ -1,14 +1,13 @@
 /* Rows that lie apart, to dense ones on the device and back. Each launcher queues on the stream and returns what the
  * launch said. */
-#ifndef KERNELS_CUDA_PASSES_ROWS_H
-#define KERNELS_CUDA_PASSES_ROWS_H
+#pragma once
+
+#include "../linkage.h"
 
 #include <driver_types.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Rows wherever they lie, as the device addresses them: mapped host memory, too. */
 enum { ROW_TABLE = 64 };
@@ -22,10 +21,4 @@ cudaError_t launch_rows_gather(cudaStream_t stream, const struct row_table *from
 cudaError_t launch_rows_scatter(cudaStream_t stream, const void *from, uint64_t from_stride, int rows,
                                 uint64_t row_bytes, const struct row_table *to);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_rows(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

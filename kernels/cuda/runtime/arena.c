@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
+
+enum { PAUSE_NS = 50000 };
 
 /* Memory that the device cannot be given is reached through pinned memory of the slots instead. */
 static enum status bounce_ensure(struct backend *backend, struct error *error) {
@@ -27,10 +30,15 @@ static uint64_t piece_bytes(const struct backend_arena *arena, uint64_t at) {
   return left < ARENA_PIECE ? left : ARENA_PIECE;
 }
 
+/* Whoever waits for the driver meanwhile gets it between two pieces; without the pause it goes to the next one. */
 static void unregister_pieces(const struct backend_arena *arena, uint64_t bytes) {
-  for (uint64_t at = 0; at < bytes; at += ARENA_PIECE)
+  static const struct timespec pause = {.tv_nsec = PAUSE_NS};
+  for (uint64_t at = 0; at < bytes; at += ARENA_PIECE) {
+    if (at > 0)
+      nanosleep(&pause, NULL);
     if (cudaHostUnregister(arena->base + at) != cudaSuccess)
       (void)cudaGetLastError();
+  }
 }
 
 /* The next piece, at *device; it must lie behind the one before as it does for the host. */

@@ -1,6 +1,5 @@
 /* Memory of other processes that x and y lie in. */
-#ifndef KERNELS_CUDA_RUNTIME_ARENA_H
-#define KERNELS_CUDA_RUNTIME_ARENA_H
+#pragma once
 
 #include "../state.h"
 
@@ -9,5 +8,3 @@ enum status cuda_arena_register(struct backend *, void *, uint64_t, struct backe
 void cuda_arena_unregister(struct backend *, struct backend_arena *);
 enum status cuda_memory_import(struct backend *, int, uint64_t, struct backend_arena **, void **, struct error *);
 void cuda_memory_close(struct backend *, struct backend_arena *);
-
-#endif

@@ -1,6 +1,5 @@
 /* libcublasLt, opened at run time. */
-#ifndef KERNELS_CUDA_RUNTIME_CUBLASLT_H
-#define KERNELS_CUDA_RUNTIME_CUBLASLT_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -42,5 +41,3 @@ void cublaslt_close(struct cublaslt *cublaslt);
 /* OK, UNSUPPORTED where the library has no such product, NOMEM or INTERNAL; fills *error on failure.
  * A lost device shows at the product's event. */
 enum status cublaslt_check(cublasStatus_t result, const char *doing, struct error *error);
-
-#endif

@@ -1,8 +1,7 @@
 /* libcuda.so.1, opened at run time so that one binary starts anywhere: the driver's entry points that the runtime
  * library has no equal of, and what its errors mean here. No function of the CUDA runtime may be called before
  * driver_open succeeded. */
-#ifndef KERNELS_CUDA_RUNTIME_DRIVER_H
-#define KERNELS_CUDA_RUNTIME_DRIVER_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -87,5 +86,3 @@ MUST_CHECK enum status driver_capability(const struct driver *driver, CUdevice d
 enum status driver_check(const struct driver *driver, CUresult result, const char *doing, struct error *error);
 /* The same for a code of the runtime library, whose numbers are the driver's. */
 enum status runtime_check(cudaError_t result, const char *doing, struct error *error);
-
-#endif

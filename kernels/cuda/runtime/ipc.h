@@ -1,6 +1,5 @@
 /* Memory and events of other processes, by the handles of CUDA's IPC. */
-#ifndef KERNELS_CUDA_RUNTIME_IPC_H
-#define KERNELS_CUDA_RUNTIME_IPC_H
+#pragma once
 
 #include "../state.h"
 
@@ -10,5 +9,3 @@ enum status cuda_memory_open_ipc(struct backend *, const uint8_t *, uint64_t, st
 enum status cuda_event_open(struct backend *, const uint8_t *, struct backend_event **, struct error *);
 void cuda_event_close(struct backend *, struct backend_event *);
 enum status cuda_event_query(struct backend *, struct backend_event *);
-
-#endif

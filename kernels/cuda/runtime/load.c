@@ -7,7 +7,9 @@
 
 enum { KERNELS_MOST = 256 }; /* of a file */
 
-void load_kernels(const struct driver *driver, const void *any) {
+struct load_file *load_files;
+
+static void load(const struct driver *driver, const void *any) {
   cudaKernel_t kernel = NULL;
   CUlibrary library = NULL;
   CUkernel kernels[KERNELS_MOST];
@@ -28,4 +30,9 @@ void load_kernels(const struct driver *driver, const void *any) {
     if (driver->cuKernelGetFunction(&function, kernels[i]) == CUDA_SUCCESS)
       (void)driver->cuFuncLoad(function);
   }
+}
+
+void load_kernels(const struct driver *driver) {
+  for (const struct load_file *file = load_files; file; file = file->next)
+    load(driver, file->kernel);
 }

@@ -1,7 +1,6 @@
 /* Device memory by the driver's virtual memory functions: allocations apart from the addresses at which they are
  * mapped. */
-#ifndef KERNELS_CUDA_RUNTIME_MEMORY_H
-#define KERNELS_CUDA_RUNTIME_MEMORY_H
+#pragma once
 
 #include "driver.h"
 
@@ -44,5 +43,3 @@ MUST_CHECK enum status region_grow(const struct driver *driver, CUdevice device,
 void region_empty(const struct driver *driver, struct region *region);
 /* Nothing may use the region any more. A region of zeros is fine. */
 void region_close(const struct driver *driver, struct region *region);
-
-#endif

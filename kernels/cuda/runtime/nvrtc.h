@@ -1,6 +1,5 @@
 /* libnvrtc, opened at run time: compiles CUDA C++ for a device. Needs no device itself. */
-#ifndef KERNELS_CUDA_RUNTIME_NVRTC_H
-#define KERNELS_CUDA_RUNTIME_NVRTC_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -41,5 +40,3 @@ struct nvrtc_program {
 /* The device's code, for cuModuleLoadData; the caller frees. INTERNAL with the compiler's first complaint. */
 MUST_CHECK enum status nvrtc_compile(const struct nvrtc *nvrtc, const struct nvrtc_program *program, void **code,
                                      size_t *bytes, struct error *error);
-
-#endif

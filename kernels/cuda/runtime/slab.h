@@ -1,6 +1,5 @@
 /* Device memory that weights lie in, and that outlives the process. */
-#ifndef KERNELS_CUDA_RUNTIME_SLAB_H
-#define KERNELS_CUDA_RUNTIME_SLAB_H
+#pragma once
 
 #include "../state.h"
 
@@ -10,5 +9,3 @@ enum status cuda_slab_import(struct backend *, int, uint64_t, struct backend_sla
 void cuda_slab_close(struct backend *, struct backend_slab *);
 enum status cuda_slab_copy(struct backend *, struct backend_slab *, uint64_t, struct backend_slab *, uint64_t, uint64_t,
                            struct error *);
-
-#endif

@@ -1,6 +1,5 @@
 /* Matrices as the bulk copy engine of Hopper sees them. */
-#ifndef KERNELS_CUDA_RUNTIME_TENSOR_MAP_H
-#define KERNELS_CUDA_RUNTIME_TENSOR_MAP_H
+#pragma once
 
 #include "driver.h"
 
@@ -10,5 +9,3 @@ MUST_CHECK enum status tensor_map_make(const struct driver *driver, const void *
                                        int64_t stride, int box_rows, CUtensorMap *out, struct error *error);
 /* How many this thread has made. */
 uint64_t tensor_maps_made(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Libraries of the CUDA toolkit, opened at run time. */
-#ifndef KERNELS_CUDA_RUNTIME_TOOLKIT_H
-#define KERNELS_CUDA_RUNTIME_TOOLKIT_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -22,5 +21,3 @@ struct toolkit_function {
 MUST_CHECK enum status toolkit_open(const struct toolkit_library *library, const char *path,
                                     const struct toolkit_function *functions, int count, void **handle,
                                     struct error *error);
-
-#endif

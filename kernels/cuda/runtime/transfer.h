@@ -1,6 +1,5 @@
 /* Rows between an arena and a slot's staging, queued on the slot's stream. */
-#ifndef KERNELS_CUDA_RUNTIME_TRANSFER_H
-#define KERNELS_CUDA_RUNTIME_TRANSFER_H
+#pragma once
 
 #include "../state.h"
 
@@ -16,5 +15,3 @@ struct rows {
 /* Neither waits for the device, whether the arena is registered or not. */
 cudaError_t transfer_in(struct slot *slot, const struct backend_arena *arena, const struct rows *rows);
 cudaError_t transfer_out(struct slot *slot, const struct backend_arena *arena, const struct rows *rows);
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels for products of two tensors: which there are, and which computes a product. Pure. */
-#ifndef KERNELS_CUDA_TENSORS_CONFIG_H
-#define KERNELS_CUDA_TENSORS_CONFIG_H
+#pragma once
 
 #include "../../variant.h"
 #include "../families/problem.h"
@@ -36,5 +35,3 @@ int tensors_list(const struct tensors_problem *problem, bool all, struct variant
 int tensors_vector(int align);
 /* The slices with which the blocks fill the device once. */
 int tensors_filling(const struct tensors_problem *problem, const struct tensors_config *config);
-
-#endif

@@ -1,7 +1,6 @@
 /* How a product of two tensors is cut up, so that no piece holds the device for long and what it takes of memory is
  * bounded: into products of the batch, rows and columns of y, and runs of K, whose sums are carried on. Pure. */
-#ifndef KERNELS_CUDA_TENSORS_CUT_H
-#define KERNELS_CUDA_TENSORS_CUT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -35,5 +34,3 @@ struct tensors_piece tensors_piece(const struct tensors_cut_problem *problem, co
                                    int64_t index);
 /* What all of it takes, about. */
 double tensors_cut_ns(const struct tensors_cut_problem *problem);
-
-#endif

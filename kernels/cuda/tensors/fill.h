@@ -1,14 +1,12 @@
 /* Numbers to try and measure products of two tensors with, made on the device. */
-#ifndef KERNELS_CUDA_TENSORS_FILL_H
-#define KERNELS_CUDA_TENSORS_FILL_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <driver_types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Numbers in [-1, 1) that look random; those of a row are those of the one `kinds` rows before (0: all differ). */
 struct tensors_fill {
@@ -22,7 +20,4 @@ struct tensors_fill {
 };
 cudaError_t tensors_fill_launch(cudaStream_t stream, const struct tensors_fill *fill);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

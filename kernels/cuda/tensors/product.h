@@ -1,7 +1,6 @@
 /* Products of two tensors of 16-bit numbers as their kernels are called: x and W each by rows of K or by columns, K cut
  * up into slices whose sums, in f32, a pass adds up. Plain data; read by C and CUDA. */
-#ifndef KERNELS_CUDA_TENSORS_PRODUCT_H
-#define KERNELS_CUDA_TENSORS_PRODUCT_H
+#pragma once
 
 #include "../../../proto/gemm.h"
 
@@ -54,5 +53,3 @@ static inline int64_t tensors_padded_columns(int64_t n) {
 static inline uint64_t tensors_partial_bytes(int64_t m, int64_t n, int slices) {
   return (uint64_t)tensors_padded_rows(m) * (uint64_t)tensors_padded_columns(n) * (uint64_t)slices * sizeof(float);
 }
-
-#endif

@@ -1,6 +1,7 @@
 /* Tiles of the kernels for products of two tensors. Plain data; read by C and CUDA, and where there is no toolkit. */
-#ifndef KERNELS_CUDA_TENSORS_TILE_H
-#define KERNELS_CUDA_TENSORS_TILE_H
+#pragma once
+
+#include "../linkage.h"
 
 /* the general kernel's: of K, and rows of x and of W */
 enum { GENERAL_STEP = 32, GENERAL_TILE = 64 };
@@ -14,13 +15,6 @@ struct wide_config {
 };
 
 /* Steps of K under way. */
-static inline
-#ifdef __cplusplus
-    constexpr
-#endif
-    int
-    wide_stages(int columns) {
+static inline CPP_CONSTEXPR int wide_stages(int columns) {
   return columns == 256 ? 4 : columns == 128 ? 6 : 8;
 }
-
-#endif

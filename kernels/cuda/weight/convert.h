@@ -1,11 +1,8 @@
 /* Weights made by the device of numbers as they lie in checkpoints. */
-#ifndef KERNELS_CUDA_WEIGHT_CONVERT_H
-#define KERNELS_CUDA_WEIGHT_CONVERT_H
+#pragma once
 
 #include "../state.h"
 
 /* As in struct backend_ops. */
 enum status cuda_weight_convert(struct backend *, const struct gemm_weight *, const struct backend_source *, void *,
                                 struct error *);
-
-#endif

@@ -1,4 +1,5 @@
 // Launchers of convert_kernels.cuh.
+#include "../runtime/load.cuh"
 #include "convert_kernels.cuh"
 #include "convert_kernels.h"
 
@@ -88,6 +89,4 @@ extern "C" cudaError_t launch_convert(cudaStream_t stream, const convert_slice *
   return convert_of<__nv_bfloat16>(stream, *slice);
 }
 
-extern "C" const void *kernel_of_convert(void) {
-  return reinterpret_cast<const void *>(&convert_magnitude<float>);
-}
+static const load_early early(convert_magnitude<float>);

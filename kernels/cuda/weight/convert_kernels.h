@@ -1,16 +1,14 @@
 /* Launchers of convert_kernels.cuh: rows of numbers on the device to rows of codes and scales in canonical form, there
  * too. */
-#ifndef KERNELS_CUDA_WEIGHT_CONVERT_KERNELS_H
-#define KERNELS_CUDA_WEIGHT_CONVERT_KERNELS_H
+#pragma once
 
 #include "../../../proto/gemm.h"
+#include "../linkage.h"
 
 #include <driver_types.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Rows of a weight. Pointers are device memory; x is aligned to its element, codes to 16 bytes. */
 struct convert_slice {
@@ -36,10 +34,4 @@ cudaError_t launch_convert_magnitude(cudaStream_t stream, const struct convert_s
 /* Codes and scales: INT8 (ROW, ONE), FP8 (ROW, ONE, BLOCK), INT2 and INT2A8 (GROUP). */
 cudaError_t launch_convert(cudaStream_t stream, const struct convert_slice *slice);
 
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_convert(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -1,8 +1,7 @@
 /* Threads with memory and a stream of their own each, by which a weight goes to the device, or through it, a slice a
  * thread at a time: while one copies, another computes. They run below products: the device takes their work at its
  * lowest priority, and the host at a lower one. */
-#ifndef KERNELS_CUDA_WEIGHT_LANES_H
-#define KERNELS_CUDA_WEIGHT_LANES_H
+#pragma once
 
 #include "../../../proto/status.h"
 
@@ -42,5 +41,3 @@ MUST_CHECK enum status lanes_run(struct lanes *lanes, const struct lanes_job *jo
 cudaError_t lane_finish(struct lane *lane, cudaError_t queued);
 uint64_t lanes_bytes(const struct lanes *lanes); /* of the device */
 void lanes_close(struct lanes *lanes);
-
-#endif

@@ -12,8 +12,7 @@
  *   LAYOUT_TILES2A8 (INT2A8)  the same in another order: sm90/int2/a8_layout.h.
  *   LAYOUT_TILES4 (INT4, MXFP4, NVFP4), LAYOUT_TILES4A8 (INT4A8)  codes, scales and zero points together in tiles:
  *       sm90/int4/layout.h; NVFP4's factors behind them. */
-#ifndef KERNELS_CUDA_WEIGHT_LAYOUT_H
-#define KERNELS_CUDA_WEIGHT_LAYOUT_H
+#pragma once
 
 #include "../../../proto/gemm.h"
 
@@ -73,5 +72,3 @@ void layout_fill(const struct gemm_weight *weight, const struct layout *layout, 
 
 /* The canonical form of a weight whose stored form is `stored`, into zeros. */
 void layout_read(const struct gemm_weight *weight, const struct layout *layout, const void *stored, void *canonical);
-
-#endif

@@ -285,7 +285,6 @@ enum status cuda_weight_attach(struct backend *backend, const struct gemm_weight
 }
 
 void cuda_weight_detach(struct backend *backend, struct backend_weight *weight) {
-  (void)backend;
   free(weight);
 }
 

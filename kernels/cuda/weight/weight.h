@@ -1,6 +1,5 @@
 /* Weights in slabs. */
-#ifndef KERNELS_CUDA_WEIGHT_WEIGHT_H
-#define KERNELS_CUDA_WEIGHT_WEIGHT_H
+#pragma once
 
 #include "../state.h"
 
@@ -13,5 +12,3 @@ enum status cuda_weight_attach(struct backend *, const struct gemm_weight *, uin
 void cuda_weight_detach(struct backend *, struct backend_weight *);
 enum status cuda_weight_checksum(struct backend *, struct backend_weight *, uint64_t *, struct error *);
 enum status cuda_weight_read(struct backend *, struct backend_weight *, void *, struct error *);
-
-#endif

@@ -96,8 +96,6 @@ static uint32_t code_at(const uint8_t *words, uint64_t n) {
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)weight;
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     for (uint64_t k = 0; k + 1 < tile->columns; k += 2) {
       const uint8_t *words = tile->raw + k * tile->stride;

@@ -12,7 +12,6 @@
 static enum import_claim take(const struct import_model *model, const struct import_entry *tensor,
                               const struct import_wish *wish, struct import_weight *out, struct error *error) {
   const struct safetensors_tensor *codes = tensor->tensor;
-  (void)wish;
   if (model->method == NULL || strcmp(model->method, "bitnet") != 0 || codes->dtype != DTYPE_U8 || codes->rank != 2 ||
       !import_ends(codes->name, ".weight"))
     return IMPORT_NOT_MINE;
@@ -44,7 +43,6 @@ static uint64_t file_row(const struct import_weight *weight, uint64_t n) {
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++) {
     const uint8_t *from = tile->raw + row * tile->stride;
     uint32_t shift = 2 * (uint32_t)((tile->first + row) / weight->tensor->tensor->shape[0]);
@@ -55,8 +53,6 @@ static void codes(const struct import_weight *weight, const struct import_data *
 
 static float scale(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column) {
   float value = 0.0f;
-  (void)n;
-  (void)column;
   safetensors_to_f32(weight->aux[IMPORT_SCALES]->tensor->dtype, data->aux[IMPORT_SCALES], 1, &value);
   return weight->parameter ? value : 1.0f / value;
 }

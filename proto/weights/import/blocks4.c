@@ -144,8 +144,6 @@ static enum import_claim take(const struct import_model *model, const struct imp
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)weight;
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / 2);
 }

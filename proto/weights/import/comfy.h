@@ -1,5 +1,4 @@
-#ifndef PROTO_WEIGHTS_IMPORT_COMFY_H
-#define PROTO_WEIGHTS_IMPORT_COMFY_H
+#pragma once
 
 #include "importer.h"
 
@@ -9,5 +8,3 @@ MUST_CHECK enum status import_comfy_marker(const char *text, size_t bytes, const
                                            uint32_t *input, struct error *error);
 MUST_CHECK enum status import_comfy_metadata(const struct safetensors *file, const struct safetensors_tensor *codes,
                                              uint32_t *input, struct error *error);
-
-#endif

@@ -92,8 +92,6 @@ static enum status check_bitnet(const json_t *config, struct error *error) {
 
 /* All that it says, the tensors say, or their importer looks at. */
 static enum status check_nothing(const json_t *config, struct error *error) {
-  (void)config;
-  (void)error;
   return STATUS_OK;
 }
 

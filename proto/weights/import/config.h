@@ -1,6 +1,5 @@
 /* What a model's configuration says about quantization. */
-#ifndef PROTO_WEIGHTS_IMPORT_CONFIG_H
-#define PROTO_WEIGHTS_IMPORT_CONFIG_H
+#pragma once
 
 #include "importer.h"
 
@@ -15,5 +14,3 @@ int64_t import_config_group(const struct import_model *model);
 const char *import_config_text(const struct import_model *model, const char *key);
 /* Whether it has something under that name that is not null, false or empty. */
 bool import_config_has(const struct import_model *model, const char *key);
-
-#endif

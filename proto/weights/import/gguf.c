@@ -151,7 +151,6 @@ static void codes4(const uint8_t *block, uint8_t *out) {
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     for (uint64_t i = 0; i < tile->columns; i++) {
       const uint8_t *block = tile->raw + row * tile->stride + i / weight->pack * weight->pack_bytes;

@@ -1,7 +1,6 @@
 /* Groups of K that share a scale, in layouts of 2 and 4 bits whose files name the group of each k (act order). A weight
  * of these has struct import_weight's `group`, and IMPORT_INDEX, I32 [K], where the file has one. */
-#ifndef PROTO_WEIGHTS_IMPORT_GROUPS_H
-#define PROTO_WEIGHTS_IMPORT_GROUPS_H
+#pragma once
 
 #include "importer.h"
 
@@ -25,5 +24,3 @@ MUST_CHECK enum status import_index_check(const struct import_weight *weight, co
 /* struct importer's `input`: the elements of each group one behind the other. */
 MUST_CHECK enum status import_index_order(const struct import_weight *weight, const struct import_data *data,
                                           struct import_input *out, struct error *error);
-
-#endif

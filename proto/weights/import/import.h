@@ -4,8 +4,7 @@
  *
  * A marker that changes what a tensor means and that no row understands makes the weight unreadable, and its name is in
  * the sentence. */
-#ifndef WEIGHTS_IMPORT_H
-#define WEIGHTS_IMPORT_H
+#pragma once
 
 #include "importer.h"
 
@@ -19,5 +18,3 @@ void import_close(struct import_model *model);
 /* What a tensor is to the table. An error that is not OK: a weight that cannot be read, and why. */
 enum import_claim import_take(const struct import_model *model, const struct import_entry *tensor,
                               const struct import_wish *wish, struct import_weight *out, struct error *error);
-
-#endif

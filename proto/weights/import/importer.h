@@ -1,7 +1,6 @@
 /* What a reader of checkpoints fills in, and what all of them use. A reader is a file here and a row of the table in
  * import.c. Pure: whoever uses it reads the files, and only what is asked for. */
-#ifndef PROTO_WEIGHTS_IMPORT_IMPORTER_H
-#define PROTO_WEIGHTS_IMPORT_IMPORTER_H
+#pragma once
 
 #include "../../gemm.h"
 #include "../../limits.h"
@@ -161,4 +160,3 @@ MUST_CHECK enum status import_matrix(struct import_weight *out, struct error *er
 /* Notes that a tensor belongs to the weight. UNSUPPORTED where it lies in too many files. */
 MUST_CHECK enum status import_add(struct import_weight *out, enum import_aux which, const struct import_entry *entry,
                                   struct error *error);
-#endif

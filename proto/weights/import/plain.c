@@ -323,7 +323,6 @@ static void numbers(const struct import_weight *weight, const struct import_tile
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns / weight->pack * weight->pack_bytes);
 }

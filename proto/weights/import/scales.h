@@ -1,7 +1,6 @@
 /* Scales in a tensor of their own, IMPORT_SCALES, whose shape is their mode: one element ONE, [N] or [N, 1] ROW,
  * [ceil(N/128), ceil(K/128)] BLOCK, [N, ceil(K/128)] GROUP, and so on as formats.def has them. */
-#ifndef PROTO_WEIGHTS_IMPORT_SCALES_H
-#define PROTO_WEIGHTS_IMPORT_SCALES_H
+#pragma once
 
 #include "importer.h"
 
@@ -14,5 +13,3 @@ uint64_t import_scale_index(const struct import_weight *weight, uint64_t n, uint
 float import_scale_at(const struct import_weight *weight, const struct import_data *data, uint64_t n, uint64_t column);
 /* struct importer's `factor`: IMPORT_FACTOR, F32, of one element or [N]. */
 float import_factor_at(const struct import_weight *weight, const struct import_data *data, uint64_t n);
-
-#endif

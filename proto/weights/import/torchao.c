@@ -123,7 +123,6 @@ static enum status check(const struct import_weight *weight, const struct import
 
 static enum status input(const struct import_weight *weight, const struct import_data *data, struct import_input *out,
                          struct error *error) {
-  (void)error;
   out->input = weight->input;
   if (weight->aux[IMPORT_X_SCALE] != NULL)
     safetensors_to_f32(weight->aux[IMPORT_X_SCALE]->tensor->dtype, data->aux[IMPORT_X_SCALE], 1, &out->scale);
@@ -132,8 +131,6 @@ static enum status input(const struct import_weight *weight, const struct import
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)weight;
-  (void)data;
   for (uint64_t row = 0; row < tile->rows; row++)
     memcpy(out + row * row_bytes, tile->raw + row * tile->stride, tile->columns);
 }

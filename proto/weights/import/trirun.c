@@ -107,8 +107,6 @@ static void unpack(const uint8_t *raw, uint64_t stride, uint64_t rows, uint8_t *
 
 static void codes(const struct import_weight *weight, const struct import_data *data, const struct import_tile *tile,
                   uint8_t *out, uint64_t row_bytes) {
-  (void)weight;
-  (void)data;
   for (uint64_t i = 0; i < tile->rows; i += COLUMNS)
     unpack(tile->raw + i * sizeof(uint32_t), tile->stride, tile->columns / WORD_CODES, out + i * row_bytes, row_bytes);
 }

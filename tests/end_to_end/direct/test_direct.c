@@ -42,8 +42,6 @@ static bool every_type(const struct engine *engine, gemmd_direct_weight *weight,
 static int borrow_all(int index, void *user) {
   struct engine engine;
   gemmd_direct_weight *weights[LAYERS];
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   for (int i = 0; i < layers.count; i++) {
     EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(i), &weights[i])));
@@ -64,7 +62,6 @@ static int borrow_all(int index, void *user) {
 }
 
 static void test_products(void **state) {
-  (void)state;
   clients_run(2, borrow_all, NULL);
 }
 
@@ -74,8 +71,6 @@ static int compare_bits(int index, void *user) {
   gemmd_direct_weight *weight;
   gemmd_weight *served;
   struct engine_product product;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   if (!engine.gpu) {
     EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
@@ -95,7 +90,6 @@ static int compare_bits(int index, void *user) {
 }
 
 static void test_same_bits(void **state) {
-  (void)state;
   clients_run(1, compare_bits, NULL);
 }
 
@@ -106,8 +100,6 @@ static int name_kernels(int index, void *user) {
   gemmd_direct_weight *weight, *other;
   gemmd_direct_kernel *kernel = NULL;
   struct engine_product product;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(3), &other)));
@@ -132,7 +124,6 @@ static int name_kernels(int index, void *user) {
 }
 
 static void test_kernels(void **state) {
-  (void)state;
   clients_run(1, name_kernels, NULL);
 }
 
@@ -150,8 +141,6 @@ static int follow_tunings(int index, void *user) {
   struct engine_product product;
   gemmd_tune_report report;
   bool found = false;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(gemmd_direct_generation(engine.direct) == 0);
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
@@ -174,7 +163,6 @@ static int follow_tunings(int index, void *user) {
 }
 
 static void test_tunings(void **state) {
-  (void)state;
   clients_run(1, follow_tunings, NULL);
 }
 
@@ -186,8 +174,6 @@ static int run_plans(int index, void *user) {
   struct engine engine;
   gemmd_direct_weight *first, *second;
   gemmd_direct_plan *plan;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(9), &first)));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(8), &second)));
@@ -231,7 +217,6 @@ static int run_plans(int index, void *user) {
 }
 
 static void test_plans(void **state) {
-  (void)state;
   clients_run(1, run_plans, NULL);
 }
 
@@ -271,8 +256,6 @@ static int compute_on_lent(int index, void *user) {
   struct lent lent = {0};
   struct engine_product product;
   gemmd_direct_weight *weight;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   if (!engine.gpu) {
     EXPECT(gemmd_direct_close(engine.direct) == GEMMD_OK);
@@ -293,7 +276,6 @@ static int compute_on_lent(int index, void *user) {
 }
 
 static void test_lent_threads(void **state) {
-  (void)state;
   clients_run(1, compute_on_lent, NULL);
 }
 
@@ -303,7 +285,6 @@ static void test_example(void **state) {
   const char *build = getenv("GEMMD_BUILD");
   char program[512];
   int status;
-  (void)state;
   snprintf(program, sizeof program, "%s/direct-layer", build != NULL ? build : "build");
   pid_t pid = fork();
   if (pid == 0) {

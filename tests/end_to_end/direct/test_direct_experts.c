@@ -49,7 +49,6 @@ static void load(gemmd_session *session, const char *name, enum gemmd_format for
 
 static int start(void **state) {
   static struct checkpoint checkpoint;
-  (void)state;
   daemon_make(&daemon_under_test, "");
   oracle_experts_make(&up, &up_shape, 1);
   oracle_experts_make(&down, &down_shape, 2);
@@ -65,7 +64,6 @@ static int start(void **state) {
 }
 
 static int stop(void **state) {
-  (void)state;
   daemon_end(&daemon_under_test);
   oracle_experts_free(&up);
   oracle_experts_free(&down);
@@ -88,7 +86,6 @@ struct call {
 
 static double element(const void *context, int64_t row, int64_t k) {
   uint64_t state = (uint64_t)(row * 4099 + k);
-  (void)context;
   return oracle_normal(&state);
 }
 
@@ -169,8 +166,6 @@ static int compute(int index, void *user) {
   struct call call;
   gemmd_direct_weight *first, *second;
   gemmd_direct_plan *plan;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &daemon_under_test, 1, M));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "up", &first)));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "down", &second)));
@@ -196,7 +191,6 @@ static int compute(int index, void *user) {
 }
 
 static void test_compute(void **state) {
-  (void)state;
   clients_run(2, compute, NULL);
 }
 
@@ -212,8 +206,6 @@ static int refuse(int index, void *user) {
   struct engine engine;
   struct call call;
   gemmd_direct_weight *weight;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &daemon_under_test, 1, M));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, "up", &weight)));
   EXPECT(call_make(&call, &engine, false, false, &step, 1));
@@ -246,7 +238,6 @@ static int refuse(int index, void *user) {
 }
 
 static void test_refused(void **state) {
-  (void)state;
   clients_run(1, refuse, NULL);
 }
 
@@ -258,8 +249,6 @@ static int without_pairs(int index, void *user) {
   struct call call;
   gemmd_direct *direct;
   gemmd_direct_weight *weight;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &daemon_under_test, 1, M));
   EXPECT(engine_report(gemmd_direct_open(engine.session, &options, &direct)));
   EXPECT(engine_report(gemmd_direct_borrow(direct, "up", &weight)));
@@ -273,7 +262,6 @@ static int without_pairs(int index, void *user) {
 }
 
 static void test_without_pairs(void **state) {
-  (void)state;
   clients_run(1, without_pairs, NULL);
 }
 

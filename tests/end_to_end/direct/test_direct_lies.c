@@ -99,13 +99,11 @@ static void expect_refused(int status, const char *text) {
 
 /* Whatever number this build has, this one it has not: gemmd itself still serves such a weight. */
 static void a_layout_that_nobody_knows(void **state) {
-  (void)state;
   tell_the_truth();
   expect_refused(GEMMD_UNSUPPORTED, "layout");
 }
 
 static void a_weight_of_another_device(void **state) {
-  (void)state;
   tell_the_truth();
   lie.reply.parts[0].device_uuid[5] = 1;
   expect_refused(GEMMD_UNSUPPORTED, "another device");
@@ -116,7 +114,6 @@ static void a_weight_of_another_device(void **state) {
 }
 
 static void memory_that_is_not_what_it_is_said_to_be(void **state) {
-  (void)state;
   tell_the_truth();
   lie.slab_bytes = SLAB_BYTES / 2; /* to read behind its end would be the end of the process */
   expect_refused(GEMMD_BAD_DESCRIPTOR, "bytes was expected");
@@ -132,7 +129,6 @@ static void memory_that_is_not_what_it_is_said_to_be(void **state) {
 }
 
 static void answers_that_cannot_be(void **state) {
-  (void)state;
   tell_the_truth();
   lie.reply.format = 77;
   expect_refused(GEMMD_PROTOCOL, "cannot be");
@@ -162,7 +158,6 @@ static void hello_of_tomorrow(struct liar *liar) {
 }
 
 static void a_gemmd_of_another_version(void **state) {
-  (void)state;
   struct liar liar;
   gemmd_session *session = NULL;
   gemmd_direct *direct = NULL;
@@ -210,8 +205,6 @@ static int share_a_lane(int index, void *nothing) {
   gemmd_direct_weight *weight;
   struct user users[THREADS];
   pthread_t threads[THREADS];
-  (void)index;
-  (void)nothing;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
   for (int i = 0; i < THREADS; i++) {
@@ -227,7 +220,6 @@ static int share_a_lane(int index, void *nothing) {
 }
 
 static void a_lane_used_by_several_threads(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip(); /* there it is BUSY, or not, as it comes */
   clients_run(1, share_a_lane, NULL);
@@ -237,8 +229,6 @@ static int pass_streams(int index, void *nothing) {
   struct engine engine;
   gemmd_direct_weight *weight;
   struct engine_product product;
-  (void)index;
-  (void)nothing;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
   EXPECT(engine_product_make(&engine, &product, weight, &layers.weights[2], 5, GEMM_F32, GEMM_F32, 3));
@@ -255,7 +245,6 @@ static int pass_streams(int index, void *nothing) {
 
 /* There are none on a CPU: what is passed for one is not looked at. */
 static void streams_on_a_cpu(void **state) {
-  (void)state;
   if (daemon_on_cuda())
     skip();
   clients_run(1, pass_streams, NULL);
@@ -265,8 +254,6 @@ static int close_with_all_open(int index, void *nothing) {
   struct engine engine;
   gemmd_direct_weight *first, *second;
   gemmd_direct_plan *plan;
-  (void)index;
-  (void)nothing;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &first)));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &second)));
@@ -284,7 +271,6 @@ static int close_with_all_open(int index, void *nothing) {
 }
 
 static void what_is_open_when_all_is_closed(void **state) {
-  (void)state;
   clients_run(1, close_with_all_open, NULL);
 }
 

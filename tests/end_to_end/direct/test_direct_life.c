@@ -76,7 +76,6 @@ static gemmd_session *lend(void) {
 
 /* The name goes, others come and go where it was, the worker is killed. */
 static void test_unload_and_worker(void **state) {
-  (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
   gemmd_session *session = lend();
@@ -97,7 +96,6 @@ static void test_unload_and_worker(void **state) {
 
 /* One engine is killed; the other does not notice, and a third finds the weight. */
 static void test_engine_killed(void **state) {
-  (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients victim, other;
   gemmd_session *session = lend();
@@ -130,7 +128,6 @@ static void test_engine_killed(void **state) {
 
 /* All of gemmd is killed, and comes back empty. */
 static void test_gemmd_killed(void **state) {
-  (void)state;
   struct scene *scene = clients_share(sizeof *scene);
   struct clients clients;
   gemmd_disconnect(lend());

@@ -37,8 +37,6 @@ static int ask_wrongly(int index, void *user) {
   struct engine engine;
   gemmd_direct_weight *weight;
   struct engine_product right;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   const gemmd_direct_options options = {.bytes = sizeof options};
   gemmd_direct_options wrong = options;
@@ -84,7 +82,6 @@ static int ask_wrongly(int index, void *user) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   clients_run(1, ask_wrongly, NULL);
 }
 
@@ -93,7 +90,6 @@ static int borrow_parts(int index, void *user) {
   const struct daemon *daemon = user;
   struct engine engine;
   gemmd_direct_weight *weight;
-  (void)index;
   EXPECT(engine_open(&engine, daemon, LANES, ROWS_MOST));
   EXPECT(gemmd_direct_borrow(engine.direct, "parts", &weight) == GEMMD_UNSUPPORTED && weight == NULL);
   EXPECT(strstr(gemmd_direct_error(), "parts on several devices") != NULL);
@@ -104,7 +100,6 @@ static int borrow_parts(int index, void *user) {
 }
 
 static void test_parts(void **state) {
-  (void)state;
   struct daemon daemon;
   gemmd_load load = {.name = "parts",
                      .tensor = layers_name(5),
@@ -130,8 +125,6 @@ static int keep_context(int index, void *user) {
   struct engine engine;
   gemmd_direct_weight *weight;
   struct engine_product product;
-  (void)index;
-  (void)user;
   if (!daemon_on_cuda())
     return 0;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
@@ -160,7 +153,6 @@ static int keep_context(int index, void *user) {
 }
 
 static void test_context(void **state) {
-  (void)state;
   if (!daemon_on_cuda())
     skip();
   clients_run(1, keep_context, NULL);

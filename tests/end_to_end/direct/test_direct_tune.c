@@ -62,8 +62,6 @@ static int tune_one(const struct engine *engine, int layer, enum gemm_type x_typ
 
 static int tune_all(int index, void *user) {
   struct engine engine;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   for (int layer = 0; layer < layers.count; layer++) {
     enum gemm_format format = layers_shapes[layer].format;
@@ -77,7 +75,6 @@ static int tune_all(int index, void *user) {
 }
 
 static void test_tune(void **state) {
-  (void)state;
   clients_run(1, tune_all, NULL);
 }
 
@@ -95,8 +92,6 @@ static int tune_wrongly(int index, void *user) {
   gemmd_direct_weight *weight;
   gemmd_direct_tuning good = {
       .bytes = sizeof good, .rows = rows, .row_count = 1, .x_type = GEMMD_F16, .y_type = GEMMD_F16, .budget_ms = 1};
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
   EXPECT(engine_report(gemmd_direct_tune(weight, &good, NULL)));
@@ -125,7 +120,6 @@ static int tune_wrongly(int index, void *user) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   clients_run(1, tune_wrongly, NULL);
 }
 
@@ -136,8 +130,6 @@ static int propose(int index, void *user) {
   gemmd_borrowed *borrowed = NULL;
   gemmd_proposal proposal = {.m = 4, .x_type = GEMMD_F16, .y_type = GEMMD_F16, .kernel = "plain"};
   char longer[300];
-  (void)index;
-  (void)user;
   EXPECT(gemmd_connect(&session, layers.daemon.socket, NULL) == GEMMD_OK);
   EXPECT(gemmd_weight_borrow(session, layers_name(2), &borrowed) == GEMMD_OK);
   EXPECT(gemmd_tune_propose(session, borrowed, &proposal) == GEMMD_OK);
@@ -151,7 +143,6 @@ static int propose(int index, void *user) {
 }
 
 static void test_propose(void **state) {
-  (void)state;
   clients_run(1, propose, NULL);
 }
 
@@ -161,8 +152,6 @@ static int pause_and_go_on(int index, void *user) {
   gemmd_direct_weight *weight;
   uint64_t bytes;
   int fd;
-  (void)index;
-  (void)user;
   EXPECT(engine_open(&engine, &layers.daemon, LANES, ROWS_MOST));
   gemmd_direct_quiet(engine.direct, 1000); /* nothing is borrowed: nobody listens */
   EXPECT(engine_report(gemmd_direct_borrow(engine.direct, layers_name(2), &weight)));
@@ -187,7 +176,6 @@ static int pause_and_go_on(int index, void *user) {
 }
 
 static void test_quiet(void **state) {
-  (void)state;
   clients_run(1, pause_and_go_on, NULL);
 }
 

@@ -1,6 +1,5 @@
 /* Operands of the bench: random, with elements of x that stand out, and what a product of them must be. */
-#ifndef BENCH_DATA_H
-#define BENCH_DATA_H
+#pragma once
 
 #include "proto/gemm.h"
 
@@ -45,5 +44,3 @@ double data_error(const struct data_weight *weight, const struct data_x *x, cons
                   enum gemm_type y_type, bool bare);
 /* What it may be: the contract's bounds. */
 double data_error_most(enum gemm_format format, enum gemm_type y_type);
-
-#endif

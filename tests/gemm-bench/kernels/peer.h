@@ -1,6 +1,5 @@
 /* A library that computes the same products, to be measured beside a backend in the same run. */
-#ifndef BENCH_PEER_H
-#define BENCH_PEER_H
+#pragma once
 
 #include "proto/gemm.h"
 
@@ -29,5 +28,3 @@ struct peer_ops {
 
 /* NULL at the end. */
 extern const struct peer_ops *const peer_table[];
-
-#endif

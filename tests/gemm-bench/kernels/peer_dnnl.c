@@ -187,20 +187,15 @@ static bool run(struct peer_weight *weight, int copy) {
 #else
 
 static bool has_bf16(const struct peer *peer) {
-  (void)peer;
   return true;
 }
 
 static struct peer *dnnl_open(const char *path, int threads, struct error *error) {
-  (void)path;
-  (void)threads;
   error_set(error, STATUS_UNSUPPORTED, "built without the header of oneDNN 2 (libdnnl-dev)");
   return NULL;
 }
 
-static void dnnl_close(struct peer *peer) {
-  (void)peer;
-}
+static void dnnl_close(struct peer *peer) {}
 
 static struct peer_weight *prepare(struct peer *peer, enum gemm_format format, int64_t m, int64_t n, int64_t k,
                                    int copies, struct error *error) {
@@ -213,9 +208,7 @@ static bool run(struct peer_weight *weight, int copy) {
   return false;
 }
 
-static void release(struct peer_weight *weight) {
-  (void)weight;
-}
+static void release(struct peer_weight *weight) {}
 
 #endif
 

@@ -1,6 +1,5 @@
 /* What gemm-bench kernels is asked for. */
-#ifndef BENCH_SETTINGS_H
-#define BENCH_SETTINGS_H
+#pragma once
 
 #include "client/tool/command.h"
 #include "kernels/backend.h"
@@ -45,5 +44,3 @@ enum gemm_scale settings_scale(const struct settings *settings, enum gemm_format
 int settings_copies(const struct settings *settings, uint64_t bytes);
 /* Bytes of an arena for the largest of all products. */
 uint64_t settings_arena_bytes(const struct settings *settings);
-
-#endif

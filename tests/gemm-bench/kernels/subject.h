@@ -1,6 +1,5 @@
 /* A backend as the bench measures it: an arena, a slab with copies of one weight, and one job. */
-#ifndef BENCH_SUBJECT_H
-#define BENCH_SUBJECT_H
+#pragma once
 
 #include "data.h"
 #include "kernels/backend.h"
@@ -36,5 +35,3 @@ MUST_CHECK enum status subject_run(struct subject *subject, int copy, struct err
 /* Runs the job once and compares y with the reference; INTERNAL where it is off. */
 MUST_CHECK enum status subject_check(struct subject *subject, const struct data_weight *weight, const struct data_x *x,
                                      struct error *error);
-
-#endif

@@ -1,8 +1,5 @@
 /* Medians. */
-#ifndef BENCH_TURNS_H
-#define BENCH_TURNS_H
+#pragma once
 
 /* Sorts `values`. */
 double turns_median(double *values, int count);
-
-#endif

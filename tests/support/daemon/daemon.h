@@ -1,8 +1,7 @@
 /* The real gemmd, for tests: started in a temporary folder of its own, with its own socket and configuration, and
  * stopped so that a wrong exit status or a sanitizer's report in its log fails the test. Failures of these functions
  * end the running cmocka test with a message. */
-#ifndef TESTS_DAEMON_H
-#define TESTS_DAEMON_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ void clients_start(struct clients *clients, int count, int (*run)(int index, voi
 void clients_wait(struct clients *clients);
 /* Starts them and waits for all. */
 void clients_run(int count, int (*run)(int index, void *user), void *user);
-
-#endif

@@ -1,7 +1,6 @@
 /* An engine: a process with tensors of its own that computes with weights that it has borrowed. On a GPU the tensors
  * are device memory, on a CPU ordinary memory. For client processes: reports on stderr, returns false. */
-#ifndef TESTS_SUPPORT_ENGINE_H
-#define TESTS_SUPPORT_ENGINE_H
+#pragma once
 
 #include "client/gemmclient_direct.h"
 #include "daemon.h"
@@ -60,5 +59,3 @@ bool engine_product_record(const struct engine *engine, struct engine_product *p
 /* All of these with a product of `m` rows by the weight, on that lane; on a GPU it is run twice from the graph. */
 bool engine_product_check(const struct engine *engine, gemmd_direct_weight *weight, const struct oracle_weight *values,
                           int lane, int64_t m, enum gemm_type x_type, enum gemm_type y_type);
-
-#endif

@@ -1,6 +1,5 @@
 /* Products that ask for much, as data, and a client that asks for them: what such a client must not do to others. */
-#ifndef TESTS_SUPPORT_HOSTILE_H
-#define TESTS_SUPPORT_HOSTILE_H
+#pragma once
 
 #include "client/gemmclient.h"
 
@@ -45,5 +44,3 @@ gemmd_session *hostile_join(const char *socket, uid_t uid, const struct hostile_
 /* Asks for all of it in this session, waits `patience_ms` at most, drops the rest, and looks at some elements of y of
  * what has ended where W is f16 or bf16 and there is no plan. False where it could not be asked for: *out says why. */
 bool hostile_run(gemmd_session *session, const struct hostile_case *what, int patience_ms, struct hostile_result *out);
-
-#endif

@@ -62,7 +62,6 @@ static bool load(gemmd_session *session, int index) {
 }
 
 int layers_start(void **state) {
-  (void)state;
   static struct checkpoint checkpoint;
   daemon_make(&layers.daemon, "");
   for (int i = 0; i < LAYERS; i++) {
@@ -81,7 +80,6 @@ int layers_start(void **state) {
 }
 
 int layers_as_before(void **state) {
-  (void)state;
   gemmd_daemon_info info;
   gemmd_session *session = daemon_join(&layers.daemon, NULL);
   expect_ok(session, gemmd_daemon_status(session, &info));
@@ -93,7 +91,6 @@ int layers_as_before(void **state) {
 }
 
 int layers_stop(void **state) {
-  (void)state;
   daemon_end(&layers.daemon);
   for (int i = 0; i < LAYERS; i++)
     oracle_weight_free(&layers.weights[i]);

@@ -1,7 +1,6 @@
 /* A real daemon that serves a weight of each format, layer.0, layer.1, ..., but for those at the end that its backend
  * has no kernels for. What fails ends the running cmocka test. */
-#ifndef TESTS_SUPPORT_LAYERS_H
-#define TESTS_SUPPORT_LAYERS_H
+#pragma once
 
 #include "client/gemmclient.h"
 #include "daemon.h"
@@ -29,5 +28,3 @@ const char *layers_name(int index);
 const char *layers_model(void);
 /* Loads a tensor of it under another name. */
 void layers_load(gemmd_session *session, const char *tensor, const char *name, enum gemmd_format format);
-
-#endif

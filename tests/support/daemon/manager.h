@@ -1,8 +1,7 @@
 /* A service manager for tests, as small as one can be that does for gemmd what systemd does: it makes the listening
  * socket, keeps descriptors that gemmd parks (FDSTORE, FDSTOREREMOVE), and starts gemmd again with all of them when it
  * dies by a signal. It runs as a process of its own. */
-#ifndef TESTS_MANAGER_H
-#define TESTS_MANAGER_H
+#pragma once
 
 #include "daemon.h"
 
@@ -34,5 +33,3 @@ struct manager *manager_start(struct daemon *daemon);
 void manager_await(const struct manager *manager, unsigned starts);
 /* SIGTERM to gemmd, which must exit with 0. */
 void manager_stop(struct manager *manager);
-
-#endif

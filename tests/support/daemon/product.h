@@ -1,7 +1,6 @@
 /* One product through libgemmclient against the float64 oracle. For client processes: reports on stderr, returns false.
  */
-#ifndef TESTS_PRODUCT_H
-#define TESTS_PRODUCT_H
+#pragma once
 
 #include "client/gemmclient.h"
 #include "tests/support/reference/oracle.h"
@@ -31,5 +30,3 @@ void product_free(struct product *product, gemmd_session *session);
 
 /* Makes, computes, checks, frees. */
 bool product_run(gemmd_session *session, gemmd_weight *weight, const struct product_request *request);
-
-#endif

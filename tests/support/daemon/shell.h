@@ -1,7 +1,6 @@
 /* The tools as a shell runs them: exit codes, what they print, and JSON. Failures end the running cmocka test with a
  * message. */
-#ifndef TESTS_SHELL_H
-#define TESTS_SHELL_H
+#pragma once
 
 #include "daemon.h"
 
@@ -27,5 +26,3 @@ json_t *shell_expect_json(const char *line, int code);
 /* Members of an object that must have them. */
 json_int_t shell_integer(const json_t *object, const char *key);
 const char *shell_string(const json_t *object, const char *key);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the daemon answers, and says of a device, the first where none is named. Failures end the running cmocka test
  * with a message. */
-#ifndef TESTS_STATUS_H
-#define TESTS_STATUS_H
+#pragma once
 
 #include "client/gemmclient.h"
 #include "daemon.h"
@@ -20,5 +19,3 @@ gemmd_device_info device_info_of(gemmd_session *session, int device);
 /* SIGKILL to the device's worker, and waits until the daemon has started another. */
 void device_kill_worker(gemmd_session *session);
 void device_kill_worker_of(gemmd_session *session, int device);
-
-#endif

@@ -50,7 +50,6 @@ void witness_undisturbed(void) {
 }
 
 int witness_start(void **state) {
-  (void)state;
   static struct checkpoint checkpoint;
   daemon_make(&witness.daemon, "sessions_max = 8\narena_bytes_max = 67108864\n");
   oracle_weight_make(&witness.int8_values, &witness_int8_shape, 1);
@@ -70,7 +69,6 @@ int witness_start(void **state) {
 }
 
 int witness_stop(void **state) {
-  (void)state;
   gemmd_disconnect(witness.session);
   daemon_end(&witness.daemon);
   oracle_weight_free(&witness.int8_values);

@@ -1,7 +1,6 @@
 /* Bad input must disturb nobody: a real daemon with two weights, and a session, the witness, that was there all along
  * and still gets right products. What fails ends the running cmocka test. */
-#ifndef TESTS_SUPPORT_WITNESS_H
-#define TESTS_SUPPORT_WITNESS_H
+#pragma once
 
 #include "client/gemmclient.h"
 #include "daemon.h"
@@ -30,5 +29,3 @@ void witness_undisturbed(void);
 void witness_ok(gemmd_session *session, int status);
 /* The call must have ended with `expected`, and a sentence that contains `text`. */
 void witness_status(gemmd_session *session, int status, int expected, const char *text);
-
-#endif

@@ -1,7 +1,6 @@
 /* A worker in a process of its own, and bare internal messages to it: the test is its supervisor and its client. One
  * slab, one weight and one session are enough for what is tested so. */
-#ifndef TESTS_SUPPORT_BARE_WORKER_H
-#define TESTS_SUPPORT_BARE_WORKER_H
+#pragma once
 
 #include "proto/shm/ring.h"
 #include "proto/status.h"
@@ -87,5 +86,3 @@ struct ring_completion bare_take(struct bare_client *client);
 struct ring_submission bare_product(const struct bare_client *client, int64_t n);
 /* One product with a weight of the rows n_begin .. n_begin + n of the whole. */
 void bare_expect_product(struct bare_client *client, int64_t n_begin, int64_t n);
-
-#endif

@@ -1,7 +1,6 @@
 /* The other side of a client's socket: a thread that answers honestly but for one place, where it lies. There are no
  * assertions in its thread: what it gets wrong, the client's status shows. */
-#ifndef TESTS_SUPPORT_LIAR_H
-#define TESTS_SUPPORT_LIAR_H
+#pragma once
 
 #include "proto/shm/ring.h"
 #include "proto/wire/message.h"
@@ -55,5 +54,3 @@ void liar_send_arena(struct liar *liar, int memfd, const struct message_arena_re
 
 /* How many descriptors this process has open. */
 int liar_descriptors(void);
-
-#endif

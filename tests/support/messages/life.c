@@ -15,7 +15,6 @@
 struct life life;
 
 int life_configure(void **state) {
-  (void)state;
   snprintf(life.folder, sizeof life.folder, "/tmp/gemmd-test-life-XXXXXX");
   if (mkdtemp(life.folder) == NULL)
     return -1;
@@ -26,7 +25,6 @@ int life_configure(void **state) {
 
 int life_clean(void **state) {
   char path[128];
-  (void)state;
   snprintf(path, sizeof path, "%s/sock.lock", life.folder);
   unlink(path);
   return rmdir(life.folder);

@@ -1,6 +1,5 @@
 /* A supervisor over its life, for tests of what it keeps: one at a time, in a folder of its own, with bare messages. */
-#ifndef TESTS_SUPPORT_LIFE_H
-#define TESTS_SUPPORT_LIFE_H
+#pragma once
 
 #include "peer.h"
 
@@ -29,5 +28,3 @@ enum status life_ask_name(int peer, enum command command, const char *name, void
 const struct message_status_reply *life_status(int peer);
 /* Asks until the worker of `device` has been started `restarts` times and is in `state`. */
 const struct message_device_status *life_wait_for(int peer, uint32_t device, uint32_t restarts, const char *state);
-
-#endif

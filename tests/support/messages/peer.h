@@ -1,7 +1,6 @@
 /* A supervisor in a process of its own, and bare control messages to it: what a client library would never send can be
  * sent from here. The test program is its own worker and loader: call peer_main first thing in main(). */
-#ifndef TESTS_SUPPORT_PEER_H
-#define TESTS_SUPPORT_PEER_H
+#pragma once
 
 #include "daemon/config.h"
 #include "daemon/transport.h"
@@ -53,5 +52,3 @@ void peer_arena(int socket, uint32_t entries);
 int peer_file(int64_t n, int64_t k, uint32_t seed);
 /* A request to load it as INT8 under `name`. */
 struct message_weight_load peer_load(const char *name);
-
-#endif

@@ -1,7 +1,6 @@
 /* A client without the library: bare records on the control socket, and the rings of an arena as it likes. Failures of
  * the connection itself end the running cmocka test. */
-#ifndef TESTS_RAW_H
-#define TESTS_RAW_H
+#pragma once
 
 #include "proto/shm/ring.h"
 #include "proto/wire/message.h"
@@ -38,5 +37,3 @@ void raw_close(struct raw_session *session);
 void raw_ring(struct raw_session *session); /* the doorbell */
 /* Submits, wakes the worker and waits for the completion. */
 void raw_submit(struct raw_session *session, const struct ring_submission *submission, struct ring_completion *out);
-
-#endif

@@ -1,6 +1,5 @@
 /* Processes of several users before one supervisor (see life.h). To be another user takes root. */
-#ifndef TESTS_SUPPORT_USERS_H
-#define TESTS_SUPPORT_USERS_H
+#pragma once
 
 #include "life.h"
 
@@ -30,5 +29,3 @@ enum status users_greet(int peer);
 /* Loads a weight of 64 x 64, INT8, whose values depend on `seed`. */
 enum status users_load(int peer, const char *name, uint32_t seed, enum message_mode mode,
                        struct message_weight_info *info);
-
-#endif

@@ -1,8 +1,7 @@
 /* Operands that are made to do harm to sums: elements that dominate, that cancel, of one sign, that grow or fall along
  * K, subnormal ones, all at the type's limit. Every element follows from the seed and its place, so that a case can be
  * made smaller and stays as bad. Pure. */
-#ifndef TESTS_ADVERSARY_H
-#define TESTS_ADVERSARY_H
+#pragma once
 
 #include "oracle.h"
 
@@ -56,5 +55,3 @@ double adversary_allowed(const struct adversary_bound *bound, const struct adver
 struct adversary_bound adversary_bound(bool device, const struct gemm_weight *shape, enum gemm_type y_type);
 struct adversary_row adversary_judge(const struct adversary_case *what, const struct adversary_bound *bound,
                                      const struct adversary_reference *reference, int64_t row, const void *y);
-
-#endif

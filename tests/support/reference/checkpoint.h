@@ -1,6 +1,5 @@
 /* Writes safetensors files for tests. Running out of memory or disk ends the running cmocka test. */
-#ifndef TESTS_CHECKPOINT_H
-#define TESTS_CHECKPOINT_H
+#pragma once
 
 #include "oracle.h"
 
@@ -33,5 +32,3 @@ void checkpoint_add_values(struct checkpoint *checkpoint, const char *name, cons
 void checkpoint_write(struct checkpoint *checkpoint, const char *path);
 /* A file of one weight. */
 void checkpoint_write_one(const char *path, const char *name, const struct oracle_weight *weight);
-
-#endif

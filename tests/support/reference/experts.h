@@ -1,6 +1,5 @@
 /* What products over experts must give, in float64: each pair by the oracle of the expert's own weight. */
-#ifndef TESTS_EXPERTS_H
-#define TESTS_EXPERTS_H
+#pragma once
 
 #include "plan.h"
 
@@ -41,5 +40,3 @@ struct oracle_layer {
 struct oracle_layer oracle_layer(const struct oracle_x *x, const struct oracle_choice *choice,
                                  const struct oracle_layer_step *steps, int count);
 void oracle_layer_free(struct oracle_layer *layer);
-
-#endif

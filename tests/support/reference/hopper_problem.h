@@ -1,6 +1,5 @@
 /* Products as heuristics see them, on a Hopper GPU with an H100's and H200's number of multiprocessors. */
-#ifndef TESTS_HOPPER_PROBLEM_H
-#define TESTS_HOPPER_PROBLEM_H
+#pragma once
 
 #include "kernels/cuda/families/problem.h"
 
@@ -15,5 +14,3 @@ static inline struct kernel_problem product_of(enum gemm_format format, enum gem
                                  .n = n,
                                  .k_padded = k};
 }
-
-#endif

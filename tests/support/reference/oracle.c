@@ -163,7 +163,6 @@ static float real_zero(uint64_t i) {
 }
 
 static float middle_zero(uint64_t i) {
-  (void)i;
   return 8;
 }
 

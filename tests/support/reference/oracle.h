@@ -2,8 +2,7 @@
  *
  * Shares no code with the backends but proto/number.h and rotate.h, whose rules are the contract. Whatever `*_make`
  * fills is owned by the struct and given back by `*_free`; running out of memory ends the test program. */
-#ifndef TESTS_ORACLE_H
-#define TESTS_ORACLE_H
+#pragma once
 
 #include "proto/gemm.h"
 
@@ -107,5 +106,3 @@ double oracle_gate(enum gemm_format format, enum gemm_type y_type);
 /* The same for one row of `shape->n` elements. Rounding to bf16 alone can exceed the gate, by up to 2^-8, where few
  * elements make the norm; the sums must then be as good as with f32. */
 double oracle_row_gate(const struct gemm_weight *shape, enum gemm_type y_type, const double *reference);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a plan must give, in float64: products by the oracle, every step's result rounded and activated as proto/plan.h
  * says. */
-#ifndef TESTS_PLAN_H
-#define TESTS_PLAN_H
+#pragma once
 
 #include "oracle.h"
 
@@ -28,4 +27,3 @@ void oracle_answer_free(struct oracle_answer *answer);
 double *oracle_activate(const struct oracle_step *step, const void *v, int64_t m);
 /* Rows of float64 as a client would hand them in, rounded to `type`. */
 void oracle_x_from(struct oracle_x *out, const double *values, int64_t m, int64_t k, enum gemm_type type);
-#endif

@@ -1,7 +1,6 @@
 /* A control group of the test's own that limits memory, of either version of cgroups; for root, where the machine lets
  * it make one. */
-#ifndef TESTS_SUPPORT_CGROUP_H
-#define TESTS_SUPPORT_CGROUP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -23,5 +22,3 @@ uint64_t cgroup_used(const struct cgroup *group);
 uint64_t cgroup_killed(const struct cgroup *group);
 /* Nobody is in it any more. */
 void cgroup_remove(const struct cgroup *group);
-
-#endif

@@ -6,7 +6,6 @@
 char folder[] = "/tmp/gemmd-test-XXXXXX";
 
 int folder_make(void **state) {
-  (void)state;
   snprintf(folder, sizeof folder, "/tmp/gemmd-test-XXXXXX");
   return mkdtemp(folder) != NULL ? 0 : -1;
 }
@@ -18,6 +17,5 @@ bool folder_drop(const char *path) {
 }
 
 int folder_remove(void **state) {
-  (void)state;
   return folder_drop(folder) ? 0 : -1;
 }

@@ -1,6 +1,5 @@
 /* A folder of a test's own below /tmp, one at a time. */
-#ifndef TESTS_SUPPORT_FOLDER_H
-#define TESTS_SUPPORT_FOLDER_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -13,5 +12,3 @@ int folder_remove(void **state);
 
 /* Removes any folder, with what is below it. */
 bool folder_drop(const char *path);
-
-#endif

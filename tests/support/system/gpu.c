@@ -130,7 +130,6 @@ bool gpu_copy_out(void *host, const void *device, size_t bytes) {
 }
 
 static void wait_for_go(void *unused) {
-  (void)unused;
   while (atomic_load(&holds))
     sched_yield();
 }

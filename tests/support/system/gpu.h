@@ -1,7 +1,6 @@
 /* A GPU as a client's own program has it: the CUDA driver, opened at run time, in this process. For processes of their
  * own: what has started CUDA must not fork. Failures are said on stderr. */
-#ifndef TESTS_GPU_H
-#define TESTS_GPU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ bool gpu_copy_out(void *host, const void *device, size_t bytes);
  * `device`. */
 bool gpu_hold_and_copy(void *device, const void *host, size_t bytes);
 void gpu_go_on(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* Another process stopped, or one thread of it while the others go on: what a device that hangs does to whoever waits
  * for it. */
-#ifndef TESTS_SUPPORT_HOLD_H
-#define TESTS_SUPPORT_HOLD_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -16,5 +15,3 @@ pid_t hold_thread(pid_t thread, _Atomic bool *held);
 /* Starts a process before whose end nobody else, its parent neither, can wait for the end of `process`. *held, in
  * memory that both see, is set once that is so. */
 pid_t hold_corpse(pid_t process, _Atomic bool *held);
-
-#endif

@@ -1,7 +1,6 @@
 /* Who waits for something of gemmd's asks again and again, and naps in between: some kernels run two processes that
  * wake each other up before any third on their core, for as long as they do, and the third may be the worker. */
-#ifndef TESTS_NAP_H
-#define TESTS_NAP_H
+#pragma once
 
 #include <time.h>
 
@@ -14,5 +13,3 @@ static inline void nap_shortly(void) {
 static inline void nap_longer(void) {
   nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
 }
-
-#endif

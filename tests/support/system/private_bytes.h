@@ -1,11 +1,8 @@
 /* Memory of a process that no other has, as the kernel counts it. */
-#ifndef TESTS_SUPPORT_PRIVATE_BYTES_H
-#define TESTS_SUPPORT_PRIVATE_BYTES_H
+#pragma once
 
 #include <stdint.h>
 #include <sys/types.h>
 
 /* RssAnon, in bytes; 0 where there is no such process, and in a build with a sanitizer. */
 uint64_t private_bytes(pid_t pid);
-
-#endif

@@ -1,6 +1,5 @@
 /* Memory that a client makes for itself, to be handed over. */
-#ifndef TESTS_SEALED_H
-#define TESTS_SEALED_H
+#pragma once
 
 #include <fcntl.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ static inline int sealed_memfd(uint64_t bytes, int seals) {
     abort();
   return fd;
 }
-
-#endif

@@ -279,13 +279,11 @@ void device_group(struct device *device, const struct backend_ops *ops, uint64_t
 
 int device_group_open(void **state) {
   enum { IN_FLIGHT = 4 };
-  (void)state;
   device_open(group_now.device, group_now.ops, IN_FLIGHT, group_now.slab_bytes);
   return 0;
 }
 
 int device_group_close(void **state) {
-  (void)state;
   device_close(group_now.device);
   return close(group_now.device->slab_fd);
 }

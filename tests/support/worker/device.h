@@ -1,7 +1,6 @@
 /* One open backend with an arena and a slab, for tests: puts a weight in, runs products, and guards every byte
  * around what a product may write. Failures end the running cmocka test with a message. */
-#ifndef TESTS_DEVICE_H
-#define TESTS_DEVICE_H
+#pragma once
 
 #include "kernels/backend.h"
 #include "tests/support/reference/oracle.h"
@@ -93,5 +92,3 @@ int device_group_close(void **state);
  * GEMMD_TEST_BACKEND names, and of its tests those whose names match the second, a pattern of * and ?. Returns main's
  * exit status: 1 where a group failed or none could run. */
 int device_groups(int count, char **arguments, int (*group)(const struct backend_ops *ops));
-
-#endif

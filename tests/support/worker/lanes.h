@@ -1,8 +1,7 @@
 /* A backend that computes for its caller (`enqueue`), over the slab of another that has stored weights there: requests
  * are laid out as device.h does and copied to memory of a lane, which on a GPU is device memory, and back. Failures end
  * the running cmocka test with a message. */
-#ifndef TESTS_LANES_H
-#define TESTS_LANES_H
+#pragma once
 
 #include "device.h"
 
@@ -35,5 +34,3 @@ void *lanes_collect(struct lanes *lanes, int lane, const struct device_request *
 void *lanes_read(struct lanes *lanes, int lane, const void *at, uint64_t bytes);
 /* Stage, enqueue, collect. */
 void *lanes_run(struct lanes *lanes, int lane, const struct device_request *request);
-
-#endif

@@ -1,6 +1,5 @@
 /* Loads inside the test's own process: files made from arrays, and what a load of them gives or says. */
-#ifndef TESTS_SUPPORT_LOADING_H
-#define TESTS_SUPPORT_LOADING_H
+#pragma once
 
 #include "proto/gemm.h"
 #include "proto/status.h"
@@ -43,5 +42,3 @@ const uint8_t *loading_row(const struct loaded *loaded, int64_t row);
 float loading_scale(const struct loaded *loaded, int64_t index);
 /* The load must end with `status` and a sentence that contains `reason`. */
 void loading_refuse(int fd, const struct message_weight_load *request, enum status status, const char *reason);
-
-#endif

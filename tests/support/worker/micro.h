@@ -1,6 +1,5 @@
 /* The CPU's inner loops one instruction set after the other, and panels of 2-bit codes to run them on. */
-#ifndef TESTS_SUPPORT_MICRO_H
-#define TESTS_SUPPORT_MICRO_H
+#pragma once
 
 #include "kernels/cpu/micro/micro.h"
 
@@ -18,5 +17,3 @@ struct codes2 {
   float scale[2][MICRO_WIDTH];
 };
 void codes2_fill(struct codes2 *codes, int width);
-
-#endif

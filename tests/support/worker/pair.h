@@ -1,6 +1,5 @@
 /* An arena of one device with its two ends, and the rings' functions by tags alone. */
-#ifndef TESTS_SUPPORT_PAIR_H
-#define TESTS_SUPPORT_PAIR_H
+#pragma once
 
 #include "proto/shm/ring.h"
 
@@ -25,5 +24,3 @@ int64_t pair_take(struct pair *pair);
 bool pair_complete(struct pair *pair, uint64_t tag);
 /* The tag of the next completion; -1: none. */
 int64_t pair_reap(struct pair *pair);
-
-#endif

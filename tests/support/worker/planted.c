@@ -85,7 +85,6 @@ static int compiled_variants(struct backend *backend, const struct variant_probl
 
 static int own_variant(struct backend *backend, const struct variant_problem *problem, const struct variant *base,
                        bool all, struct variant *out, int most) {
-  (void)most;
   return base != NULL ? 0 : cpu_backend.variants(backend, problem, NULL, all, out, 1);
 }
 
@@ -101,6 +100,14 @@ static int foreign_variants(struct backend *backend, const struct variant_proble
 
 static enum status planted_check(struct backend *backend, const struct variant_problem *problem,
                                  struct variant *variant, struct variant *nearest, struct error *error) {
+  if (is_planted(variant) && problem->m < planted.rows) {
+    if (nearest != NULL)
+      *nearest = (struct variant){.family = &planted_foreign};
+    return error_set(error, STATUS_UNSUPPORTED,
+                     "so few rows as %lld are none that any of the kernels planted here would take, whatever their "
+                     "crime, at least %lld",
+                     (long long)problem->m, (long long)planted.rows);
+  }
   return variant->family == &planted_family || variant->family == &planted_foreign
              ? STATUS_OK
              : cpu_backend.variant_check(backend, problem, variant, nearest, error);

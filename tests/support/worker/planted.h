@@ -1,7 +1,6 @@
 /* Kernels planted before a tuner over the real CPU backend: the CPU's own product, and then a crime; a clock that says
  * what the test wants; and a library that keeps everybody waiting for its list. */
-#ifndef TESTS_SUPPORT_PLANTED_H
-#define TESTS_SUPPORT_PLANTED_H
+#pragma once
 
 #include "tuning.h"
 
@@ -19,6 +18,7 @@ struct planted {
   uint64_t randomness;
   int launched[CRIMES];
   bool convicted; /* the honest one has turned wrong */
+  int64_t rows;   /* below which none can run */
   sem_t may_list; /* one post a list of the library */
   uint64_t foreign_time;
   int foreign_launches;
@@ -51,5 +51,3 @@ void planted_follow(enum tune_mode mode, bool outside);
 /* What serves TUNING_ROWS rows. */
 const struct variant *planted_serving(void);
 enum crime planted_crime(const struct variant *variant);
-
-#endif

@@ -1,6 +1,5 @@
 /* The worker's queue with lanes of three sessions, and products in them that nobody computes. */
-#ifndef TESTS_SUPPORT_QUEUE_LANES_H
-#define TESTS_SUPPORT_QUEUE_LANES_H
+#pragma once
 
 #include "daemon/worker/serve/queue.h"
 
@@ -28,5 +27,3 @@ struct queue_job *queue_lanes_drop(struct queue_lanes *rig, size_t lane);
 /* Gathers behind the front job, which begins with its mates: `count` jobs of these tags, in any order. */
 void queue_lanes_expect_batch(struct queue_lanes *rig, uint64_t now_ns, const uint64_t *tags, size_t count,
                               int64_t rows);
-
-#endif

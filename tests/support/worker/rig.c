@@ -21,7 +21,6 @@ enum { ENTRIES = RIG_ENTRIES, N = RIG_N, K = RIG_K, HANDLE = RIG_HANDLE, LONGEST
 struct rig rig;
 
 int rig_open(void **state) {
-  (void)state;
   struct error error;
   char reason[256];
   struct backend_config config = {.threads = 2, .in_flight = 8};
@@ -51,7 +50,6 @@ int rig_open(void **state) {
 }
 
 int rig_close(void **state) {
-  (void)state;
   rig.ops->weight_detach(rig.backend, rig.weight.device);
   rig.ops->slab_close(rig.backend, rig.slab);
   rig.ops->close(rig.backend);

@@ -1,7 +1,6 @@
 /* The worker's engine with the real cpu backend, real rings in sealed memory and real threads; the test is the client
  * and the control thread. A wait that lasts a minute fails: it stands for a wake-up that was lost. */
-#ifndef TESTS_SUPPORT_RIG_H
-#define TESTS_SUPPORT_RIG_H
+#pragma once
 
 #include "daemon/worker/control/mailbox.h"
 #include "daemon/worker/serve/engine.h"
@@ -85,5 +84,3 @@ void rig_expect_nop(struct rig_client *client);
 struct ring_submission rig_product(const struct rig_client *client, unsigned slot, uint32_t m);
 void rig_fill(const struct rig_client *client, const struct ring_submission *product, unsigned seed);
 void rig_check(const struct rig_client *client, const struct ring_submission *product);
-
-#endif

@@ -1,7 +1,6 @@
 /* What the conformance programs of single products share: what to ask of a device, what must come, and a table of the
  * worst that did. Failures end the running cmocka test with a message. */
-#ifndef TESTS_SUITE_H
-#define TESTS_SUITE_H
+#pragma once
 
 #include "device.h"
 
@@ -25,5 +24,3 @@ void suite_expect(struct device *device, const struct device_request *request, c
 
 /* Prints the worst row's relative error that was seen, by backend, format and type of y. */
 void suite_table(void);
-
-#endif

@@ -56,7 +56,6 @@ void tuning_disk_goes_on(void) {
 }
 
 static void notify(void *user, struct engine_message *message) {
-  (void)user;
   if (message->verb == ENGINE_TUNE_SAVE) {
     if (tuning.disk_stands) {
       assert_true(tuning.unsaved_count < (int)(sizeof tuning.unsaved / sizeof *tuning.unsaved));
@@ -93,7 +92,6 @@ void tuning_stop(void) {
 }
 
 static bool nobody_waits(void *user) {
-  (void)user;
   return false;
 }
 

@@ -1,8 +1,7 @@
 /* The tuner over the real CPU backend with one small weight; the test is the engine's thread. Kernels of its own are
  * planted by replacing functions of `tuning.ops` before tuning_start: they are the CPU's own product, and whatever the
  * test adds to it. */
-#ifndef TESTS_SUPPORT_TUNING_H
-#define TESTS_SUPPORT_TUNING_H
+#pragma once
 
 #include "daemon/worker/tune/tuner.h"
 #include "daemon/worker/tune/tuner_requests.h"
@@ -54,5 +53,3 @@ void tuning_run(void);
 const struct variant *tuning_serving(int64_t rows, uint64_t device_ns);
 /* The first of the shapes that were served. */
 struct tune_shape tuning_listed(void);
-
-#endif

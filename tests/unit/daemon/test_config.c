@@ -13,14 +13,12 @@ static struct config config;
 static struct error failure;
 
 static int fresh(void **state) {
-  (void)state;
   config_defaults(&config);
   memset(&failure, 0, sizeof failure);
   return 0;
 }
 
 static void defaults_are_those_of_the_table(void **state) {
-  (void)state;
   assert_string_equal(config.socket, "/run/gemmd/gemmd.sock");
   assert_int_equal(config.socket_mode, 0660);
   assert_string_equal(config.backend, "auto");
@@ -28,7 +26,6 @@ static void defaults_are_those_of_the_table(void **state) {
 }
 
 static void names_take_dashes_and_underscores(void **state) {
-  (void)state;
   assert_int_equal(config_set(&config, "cpu-threads", "3", &failure), STATUS_OK);
   assert_int_equal(config.cpu_threads, 3);
   assert_int_equal(config_set(&config, "cpu_threads", "4", &failure), STATUS_OK);
@@ -39,7 +36,6 @@ static void names_take_dashes_and_underscores(void **state) {
 }
 
 static void sizes_take_a_unit(void **state) {
-  (void)state;
   assert_int_equal(config_set(&config, "slab_bytes", "4M", &failure), STATUS_OK);
   assert_int_equal(config.slab_bytes, 4 << 20);
   assert_int_equal(config_set(&config, "slab_bytes", "4096K", &failure), STATUS_OK);
@@ -49,7 +45,6 @@ static void sizes_take_a_unit(void **state) {
 }
 
 static void a_leading_zero_means_octal(void **state) {
-  (void)state;
   assert_int_equal(config_set(&config, "socket_mode", "0600", &failure), STATUS_OK);
   assert_int_equal(config.socket_mode, 0600);
   assert_int_equal(config_set(&config, "socket_mode", "0", &failure), STATUS_OK);
@@ -58,7 +53,6 @@ static void a_leading_zero_means_octal(void **state) {
 
 static void words_are_checked(void **state) {
   static const char *const bad[] = {"", "of", "offs", "off,", "off, background", ",", " ", "Eager"};
-  (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(config_set(&config, "tune", bad[i], &failure), STATUS_INVALID);
     assert_non_null(strstr(failure.text, "tune must be one of off, background, eager"));
@@ -74,7 +68,6 @@ static void words_are_checked(void **state) {
 static void numbers_are_checked(void **state) {
   static const char *const bad[] = {
       "", " ", "x", "4x", "4MM", "4 M", "M", "1e3", "0x10", "-", "99999999999999999999", "9223372036854775807G", "+4"};
-  (void)state;
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(config_set(&config, "devices", bad[i], &failure), STATUS_INVALID);
     assert_non_null(strstr(failure.text, "devices must be an integer"));
@@ -83,7 +76,6 @@ static void numbers_are_checked(void **state) {
 }
 
 static void ranges_are_inclusive(void **state) {
-  (void)state;
   assert_int_equal(config_set(&config, "devices", "64", &failure), STATUS_OK);
   assert_int_equal(config_set(&config, "devices", "65", &failure), STATUS_INVALID);
   assert_string_equal(failure.text, "devices must be 0..64, got 65");
@@ -94,7 +86,6 @@ static void ranges_are_inclusive(void **state) {
 
 static void text_is_bounded(void **state) {
   char text[CONFIG_STRING_BYTES + 1];
-  (void)state;
   memset(text, 'a', sizeof text);
   text[CONFIG_STRING_BYTES] = '\0';
   assert_int_equal(config_set(&config, "cublaslt", text, &failure), STATUS_INVALID);
@@ -105,7 +96,6 @@ static void text_is_bounded(void **state) {
 
 static void every_value_survives_the_way_to_a_child(void **state) {
   struct config other;
-  (void)state;
   assert_int_equal(config_set(&config, "socket", "/tmp/a b.sock", &failure), STATUS_OK);
   assert_int_equal(config_set(&config, "socket_mode", "0606", &failure), STATUS_OK);
   assert_int_equal(config_set(&config, "arena_bytes_max", "1G", &failure), STATUS_OK);
@@ -123,7 +113,6 @@ static void every_value_survives_the_way_to_a_child(void **state) {
 
 static void every_fallback_is_what_defaults_sets(void **state) {
   struct config other;
-  (void)state;
   memset(&other, 0, sizeof other);
   for (size_t i = 0; i < config_option_count(); i++) {
     struct config_option option;
@@ -147,7 +136,6 @@ static enum status read_text(const char *text) {
 }
 
 static int make_file(void **state) {
-  (void)state;
   strcpy(path + strlen(path) - 6, "XXXXXX");
   int fd = mkstemp(path);
   if (fd < 0)
@@ -157,12 +145,10 @@ static int make_file(void **state) {
 }
 
 static int remove_file(void **state) {
-  (void)state;
   return unlink(path);
 }
 
 static void a_file_is_read(void **state) {
-  (void)state;
   assert_int_equal(read_text("# a comment\n; another\n\nsocket = /tmp/x.sock\n  slab_bytes=8M  \n\tdevices : 2\n"
                              "cublaslt =\nbackend = cpu"),
                    STATUS_OK);
@@ -182,7 +168,6 @@ static void assert_fails_at(const char *text, int line, const char *why) {
 }
 
 static void errors_name_path_and_line(void **state) {
-  (void)state;
   assert_fails_at("socket = a\nnonsense = 1\n", 2, "unknown option");
   assert_fails_at("\n\ndevices = 65\ndevices = x\n", 3, "devices must be 0..64");
   assert_fails_at("socket = a\nno equals sign\n", 2, "name = value");
@@ -191,7 +176,6 @@ static void errors_name_path_and_line(void **state) {
 
 static void a_line_that_is_too_long_is_not_split(void **state) {
   char text[2048];
-  (void)state;
   memset(text, 'a', sizeof text);
   memcpy(text, "socket = ", 9);
   text[1500] = '\n';
@@ -201,7 +185,6 @@ static void a_line_that_is_too_long_is_not_split(void **state) {
 
 static void a_long_comment_and_a_long_value(void **state) {
   char text[1024], value[CONFIG_STRING_BYTES];
-  (void)state;
   memset(value, 'v', sizeof value - 1);
   value[sizeof value - 1] = '\0';
   snprintf(text, sizeof text, "# %s, %s\n  cublaslt  =  %s  \ndevices = 1\n", value, "= which is no option", value);
@@ -213,14 +196,12 @@ static void a_long_comment_and_a_long_value(void **state) {
 }
 
 static void an_indented_line_is_no_continuation(void **state) {
-  (void)state;
   assert_int_equal(read_text("backend = cpu\n  devices = 3\n"), STATUS_OK);
   assert_string_equal(config.backend, "cpu");
   assert_int_equal(config.devices, 3);
 }
 
 static void a_value_is_the_whole_line(void **state) {
-  (void)state;
   assert_int_equal(read_text("tune_pins = a*=cpu threads=2 ; b*=cpu threads=1 \r\nsocket = ;x = y: z\nnvrtc=;"),
                    STATUS_OK);
   assert_string_equal(config.tune_pins, "a*=cpu threads=2 ; b*=cpu threads=1");
@@ -230,7 +211,6 @@ static void a_value_is_the_whole_line(void **state) {
 }
 
 static void a_missing_file_is_named(void **state) {
-  (void)state;
   assert_int_equal(config_read(&config, "/nonexistent/gemmd.conf", &failure), STATUS_NOT_FOUND);
   assert_non_null(strstr(failure.text, "/nonexistent/gemmd.conf"));
   assert_int_equal(config_read(&config, "/", &failure), STATUS_SYSTEM);

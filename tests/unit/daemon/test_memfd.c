@@ -23,7 +23,6 @@ static uint64_t size_of(int fd) {
 
 static void made_memory_keeps_its_size(void **state) {
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make("test", 8192, &fd, &failure), STATUS_OK);
   assert_int_equal(size_of(fd), 8192);
   assert_int_equal(ftruncate(fd, 4096), -1);
@@ -36,7 +35,6 @@ static void made_memory_keeps_its_size(void **state) {
 
 static void made_memory_is_zero_and_shared(void **state) {
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make("test", 4096, &fd, &failure), STATUS_OK);
   uint8_t *writer = memfd_map(fd, 4096, true, &failure), *reader = memfd_map(fd, 4096, false, &failure);
   assert_non_null(writer);
@@ -52,7 +50,6 @@ static void made_memory_is_zero_and_shared(void **state) {
 
 static void frozen_memory_cannot_be_written(void **state) {
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make_open("test", 100, &fd, &failure), STATUS_OK);
   assert_int_equal(ftruncate(fd, 200), 0); /* growable until then */
   assert_int_equal(pwrite(fd, "x", 1, 199), 1);
@@ -67,7 +64,6 @@ static void frozen_memory_cannot_be_written(void **state) {
 
 static void memory_that_is_mapped_for_writing_cannot_be_frozen(void **state) {
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make_open("test", 4096, &fd, &failure), STATUS_OK);
   void *writer = memfd_map(fd, 4096, true, &failure);
   assert_non_null(writer);
@@ -80,7 +76,6 @@ static void memory_that_is_mapped_for_writing_cannot_be_frozen(void **state) {
 static void the_check_refuses_what_could_change(void **state) {
   int fd = -1, pair[2];
   char path[] = "/tmp/gemmd-test-memfd-XXXXXX";
-  (void)state;
   assert_int_equal(memfd_make("test", 4096, &fd, &failure), STATUS_OK);
   assert_int_equal(memfd_check(fd, 4096, false, &failure), STATUS_OK);
   assert_int_equal(memfd_check(fd, 4096, true, &failure), STATUS_BAD_DESCRIPTOR); /* it may be written */
@@ -103,7 +98,6 @@ static void the_check_refuses_what_could_change(void **state) {
 
 static void sizes_that_cannot_be_are_refused(void **state) {
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make("test", UINT64_MAX, &fd, &failure), STATUS_TOO_LARGE);
   assert_int_equal(memfd_make("test", (uint64_t)INT64_MAX + 1, &fd, &failure), STATUS_TOO_LARGE);
   assert_int_equal(fd, -1);
@@ -114,7 +108,6 @@ static void large_pages_are_memory_like_any(void **state) {
   const uint64_t odd = 3 * MEMFD_LARGE_PAGE + 4097;
   uint8_t byte;
   int fd = -1;
-  (void)state;
   assert_int_equal(memfd_make_open("test", odd, &fd, &failure), STATUS_OK);
   uint8_t *base = memfd_map(fd, odd, true, &failure);
   assert_non_null(base);

@@ -37,7 +37,6 @@ static void clear(void) {
 }
 
 static void of_the_machine(void **state) {
-  (void)state;
   clear();
   struct room room = room_read(proc, groups);
   assert_int_equal(room.left, 1024 * MIB);
@@ -50,7 +49,6 @@ static void of_the_machine(void **state) {
 
 /* Pages of files, which the kernel gives up, are no memory that is taken; a group's parent has a limit, too. */
 static void of_a_group(void **state) {
-  (void)state;
   clear();
   put("proc/self/cgroup", "0::/machine/gemmd\n");
   put("groups/machine/gemmd/memory.max", "536870912\n");
@@ -67,7 +65,6 @@ static void of_a_group(void **state) {
 }
 
 static void of_a_group_of_the_first_version(void **state) {
-  (void)state;
   clear();
   put("proc/self/cgroup", "9:name=systemd:/\n4:memory:/gemmd\n0::/other\n");
   put("groups/memory/gemmd/memory.limit_in_bytes", "104857600\n");
@@ -88,7 +85,6 @@ static void some_is_kept(void **state) {
       {100, 160, 90, true},       {100, 160, 91, false},     {5, 160, 0, false},     {1000, 100000, 936, true},
       {1000, 100000, 937, false}, {0, UINT64_MAX, 1, false}, {64, 1 << 20, 0, true},
   };
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint64_t total = cases[i].total == UINT64_MAX ? UINT64_MAX : cases[i].total * MIB;
     struct room room = {.left = cases[i].left * MIB, .total = total};
@@ -98,7 +94,6 @@ static void some_is_kept(void **state) {
 }
 
 static int open_folder(void **state) {
-  (void)state;
   if (mkdtemp(folder) == NULL)
     return -1;
   snprintf(proc, sizeof proc, "%s/proc", folder);
@@ -108,7 +103,6 @@ static int open_folder(void **state) {
 
 static int close_folder(void **state) {
   char command[64];
-  (void)state;
   snprintf(command, sizeof command, "rm -rf %s", folder);
   return system(command);
 }

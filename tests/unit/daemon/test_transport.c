@@ -17,13 +17,11 @@ static struct packet packet;
 static struct error failure;
 
 static int open_pair(void **state) {
-  (void)state;
   memset(&failure, 0, sizeof failure);
   return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends);
 }
 
 static int close_pair(void **state) {
-  (void)state;
   packet_close(&packet);
   close(ends[0]);
   close(ends[1]);
@@ -42,7 +40,6 @@ static int open_descriptors(void) {
 
 static void records_arrive_whole_and_in_order(void **state) {
   static uint8_t large[LIMIT_MESSAGE_BYTES];
-  (void)state;
   for (size_t i = 0; i < sizeof large; i++)
     large[i] = (uint8_t)(i * 7);
   assert_int_equal(transport_send(ends[0], "a", 1, NULL, 0, &failure), STATUS_OK);
@@ -59,7 +56,6 @@ static void records_arrive_whole_and_in_order(void **state) {
 static void descriptors_travel(void **state) {
   int fds[LIMIT_MESSAGE_FDS];
   struct stat sent, got;
-  (void)state;
   for (size_t i = 0; i < LIMIT_MESSAGE_FDS; i++)
     fds[i] = i == 0 ? ends[0] : STDERR_FILENO;
   assert_int_equal(transport_send(ends[0], "x", 1, fds, LIMIT_MESSAGE_FDS, &failure), STATUS_OK);
@@ -77,7 +73,6 @@ static void descriptors_travel(void **state) {
 
 static void what_is_not_taken_is_closed(void **state) {
   int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
-  (void)state;
   int before = open_descriptors();
   assert_int_equal(transport_send(ends[0], "x", 1, fds, 3, &failure), STATUS_OK);
   assert_int_equal(transport_receive(ends[1], &packet, &failure), STATUS_OK);
@@ -92,7 +87,6 @@ static void what_is_not_taken_is_closed(void **state) {
 static void too_many_bytes_or_descriptors_are_not_sent(void **state) {
   static uint8_t large[LIMIT_MESSAGE_BYTES + 1];
   int fds[LIMIT_MESSAGE_FDS + 1] = {0};
-  (void)state;
   assert_int_equal(transport_send(ends[0], large, sizeof large, NULL, 0, &failure), STATUS_TOO_LARGE);
   assert_int_equal(failure.value, LIMIT_MESSAGE_BYTES + 1);
   assert_int_equal(transport_send(ends[0], large, 0, NULL, 0, &failure), STATUS_TOO_LARGE);
@@ -123,7 +117,6 @@ static void send_raw(const void *bytes, size_t length, size_t fd_count) {
 
 static void a_truncated_record_closes_what_it_brought(void **state) {
   static uint8_t large[LIMIT_MESSAGE_BYTES + 1];
-  (void)state;
   int before = open_descriptors();
   send_raw(large, sizeof large, 3);
   assert_int_equal(transport_receive(ends[1], &packet, &failure), STATUS_PROTOCOL);
@@ -132,7 +125,6 @@ static void a_truncated_record_closes_what_it_brought(void **state) {
 }
 
 static void more_descriptors_than_allowed_are_closed(void **state) {
-  (void)state;
   int before = open_descriptors();
   send_raw("x", 1, LIMIT_MESSAGE_FDS + 1);
   assert_int_equal(transport_receive(ends[1], &packet, &failure), STATUS_PROTOCOL);
@@ -148,7 +140,6 @@ static void more_descriptors_than_allowed_are_closed(void **state) {
 static void a_full_socket_is_busy_and_loses_nothing(void **state) {
   static uint8_t bytes[4096];
   unsigned sent = 0;
-  (void)state;
   for (;; sent++) {
     memcpy(bytes, &sent, sizeof sent);
     if (transport_send(ends[0], bytes, sizeof bytes, NULL, 0, &failure) != STATUS_OK)
@@ -166,7 +157,6 @@ static void a_full_socket_is_busy_and_loses_nothing(void **state) {
 }
 
 static void a_peer_that_is_gone_is_told_apart(void **state) {
-  (void)state;
   assert_int_equal(transport_send(ends[0], "last", 4, NULL, 0, &failure), STATUS_OK);
   assert_int_equal(shutdown(ends[0], SHUT_RDWR), 0);
   assert_int_equal(transport_receive(ends[1], &packet, &failure), STATUS_OK); /* what was sent before counts */

@@ -38,7 +38,6 @@ static uint8_t *random_bytes(size_t count) {
 
 static void test_leaves_are_those_of_blake2b(void **state) {
   uint8_t *bytes = random_bytes(PIECES * PIECE + REST);
-  (void)state;
   for (unsigned pieces = 0; pieces <= PIECES; pieces++)
     for (size_t rest = 0; rest <= REST; rest += REST) {
       uint8_t leaves[PIECES + 1][TREE_HASH_BYTES], expected[TREE_HASH_BYTES];
@@ -55,7 +54,6 @@ static void test_leaves_of_content(void **state) {
   size_t length = (size_t)(TREE_LANES_MOST + 1) * TREE_PIECE_BYTES + REST;
   uint8_t *bytes = random_bytes(length);
   uint8_t leaves[TREE_LANES_MOST + 2][TREE_HASH_BYTES], expected[TREE_HASH_BYTES];
-  (void)state;
   tree_leaves(&tree_content, bytes, length, 5, leaves);
   for (uint32_t i = 0; i < TREE_LANES_MOST + 2; i++) {
     size_t begin = (size_t)i * TREE_PIECE_BYTES, left = length - begin;

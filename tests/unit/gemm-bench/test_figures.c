@@ -15,14 +15,12 @@
 #include <cmocka.h>
 
 static void test_buckets_have_their_values(void **state) {
-  (void)state;
   for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++)
     assert_int_equal(bucket_of(histogram_value(bucket)), bucket);
   assert_int_equal(bucket_of(UINT64_MAX), HISTOGRAM_BUCKETS - 1);
 }
 
 static void test_values_are_within_half_a_step(void **state) {
-  (void)state;
   uint64_t value = 1;
   for (int i = 0; i < 4096; i++) {
     value = value % ((uint64_t)1 << 62) + value / 97 + 1;
@@ -38,7 +36,6 @@ static struct histogram *make(void) {
 }
 
 static void test_quantiles(void **state) {
-  (void)state;
   struct histogram *histogram = make();
   assert_int_equal(histogram_at(histogram, 0.5), 0);
   assert_true(histogram_mean(histogram) == 0);
@@ -55,7 +52,6 @@ static void test_quantiles(void **state) {
 }
 
 static void test_small_values_are_exact(void **state) {
-  (void)state;
   struct histogram *histogram = make();
   for (int i = 0; i < 99; i++)
     histogram_add(histogram, 7);
@@ -66,7 +62,6 @@ static void test_small_values_are_exact(void **state) {
 }
 
 static void test_never_above_the_largest(void **state) {
-  (void)state;
   struct histogram *histogram = make();
   histogram_add(histogram, 1 << 20);
   assert_int_equal(histogram_at(histogram, 0.5), 1 << 20);
@@ -74,7 +69,6 @@ static void test_never_above_the_largest(void **state) {
 }
 
 static void test_merge(void **state) {
-  (void)state;
   struct histogram *first = make(), *second = make();
   histogram_add(first, 10);
   histogram_add(second, 20);
@@ -106,7 +100,6 @@ static void expect(const struct histogram *histogram, double quantile, double wa
 }
 
 static void a_quiet_machine_has_no_tail(void **state) {
-  (void)state;
   const struct histogram *quiet = tail(NULL, 0, 1000 * (uint64_t)MS, 30 * US);
   expect(quiet, 0.001, 30 * US);
   expect(quiet, 1, 30 * US);
@@ -115,7 +108,6 @@ static void a_quiet_machine_has_no_tail(void **state) {
 /* One gap of 8 ms in a second: 0.8 % of the calls arrive in it, and wait 4 ms on average. As one stretch of work among
  * 33,000 it would not show at p99.9. */
 static void who_arrives_in_a_gap_waits(void **state) {
-  (void)state;
   const struct gap gap = {500 * (uint64_t)MS, 508 * (uint64_t)MS};
   const struct histogram *one = tail(&gap, 1, 1000 * (uint64_t)MS, 30 * US);
   expect(one, 0.5, 30 * US);
@@ -127,7 +119,6 @@ static void who_arrives_in_a_gap_waits(void **state) {
 
 /* Work of 10 ms that begins before several gaps waits for all of them. */
 static void long_work_meets_several_gaps(void **state) {
-  (void)state;
   struct gap gaps[100];
   for (unsigned i = 0; i < 100; i++)
     gaps[i] = (struct gap){i * (uint64_t)(10 * MS), i * (uint64_t)(10 * MS) + 5 * MS};
@@ -138,7 +129,6 @@ static void long_work_meets_several_gaps(void **state) {
 
 /* What is under way when the record ends goes on undisturbed. */
 static void the_end_takes_nothing(void **state) {
-  (void)state;
   const struct gap gap = {90 * MS, 100 * MS};
   const struct histogram *end = tail(&gap, 1, 100 * (uint64_t)MS, 1 * MS);
   expect(end, 0.5, 1 * MS);
@@ -146,7 +136,6 @@ static void the_end_takes_nothing(void **state) {
 }
 
 static void gaps_of_threads_are_joined(void **state) {
-  (void)state;
   struct gap gaps[] = {{70, 80}, {10, 20}, {30, 40}, {15, 30}, {50, 60}, {52, 55}, {0, 5}};
   const struct gap wanted[] = {{0, 5}, {10, 40}, {50, 60}, {70, 80}};
   assert_int_equal(gaps_merge(gaps, sizeof gaps / sizeof *gaps), 4);
@@ -161,7 +150,6 @@ static void expect_difference(double got, double wanted) {
 }
 
 static void test_types(void **state) {
-  (void)state;
   const float f32[2][4] = {{3, 4, 0, 0}, {3, 4, 0, 5}};
   const int32_t s32[2][4] = {{3, 4, 0, 0}, {3, 4, 0, 5}};
   const uint16_t f16[2][4] = {{0x4200, 0x4400, 0, 0x8000}, {0x4200, 0x4400, 0, 0xc500}};
@@ -180,13 +168,11 @@ static void test_types(void **state) {
 }
 
 static void test_the_worst_row_counts(void **state) {
-  (void)state;
   const float right[] = {10, 0, 10, 0, 10, 0}, y[] = {10, 0, 10, 3, 10, 1};
   expect_difference(check_difference(y, right, GEMMD_F32, 3, 2), 0.3);
 }
 
 static void test_f16_at_its_edges(void **state) {
-  (void)state;
   expect_difference(from_half(0x0001) * 0x1p24, 1);
   expect_difference(from_half(0x7bff), 65504);
   expect_difference(from_half(0xbc00), -1);
@@ -195,7 +181,6 @@ static void test_f16_at_its_edges(void **state) {
 
 /* Not a number, or something where nothing ought to be: as wrong as can be. */
 static void test_what_was_not_written(void **state) {
-  (void)state;
   float right[] = {1, 2}, y[] = {1, NAN}, zeros[] = {0, 0};
   assert_true(isinf(check_difference(y, right, GEMMD_F32, 1, 2)));
   assert_true(isinf(check_difference(right, zeros, GEMMD_F32, 1, 2)));

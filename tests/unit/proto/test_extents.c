@@ -13,7 +13,6 @@ static struct error failure;
 static void ranges_fill_the_first_gap_that_fits(void **state) {
   struct extents extents;
   uint64_t a, b, c, d;
-  (void)state;
   extents_init(&extents, 1024);
   assert_int_equal(extents_take(&extents, 0, 100, 64, &a, &failure), STATUS_OK);
   assert_int_equal(extents_take(&extents, 0, 100, 64, &b, &failure), STATUS_OK);
@@ -33,7 +32,6 @@ static void ranges_fill_the_first_gap_that_fits(void **state) {
 static void a_memory_fills_to_its_last_byte(void **state) {
   struct extents extents;
   uint64_t offset;
-  (void)state;
   extents_init(&extents, 256);
   assert_int_equal(extents_take(&extents, 0, 257, 1, &offset, &failure), STATUS_NOT_FOUND);
   assert_int_equal(extents_take(&extents, 0, 255, 256, &offset, &failure), STATUS_OK);
@@ -52,7 +50,6 @@ static void a_memory_fills_to_its_last_byte(void **state) {
 static void sizes_that_cannot_be_are_refused(void **state) {
   struct extents extents;
   uint64_t offset;
-  (void)state;
   extents_init(&extents, 1024);
   assert_int_equal(extents_take(&extents, 0, 0, 1, &offset, &failure), STATUS_INVALID);
   assert_int_equal(extents_take(&extents, 0, 1, 0, &offset, &failure), STATUS_INVALID);
@@ -69,7 +66,6 @@ static void random_ranges_never_overlap(void **state) {
   static uint8_t map[BYTES];
   struct extents extents;
   uint64_t offsets[SLOTS], sizes[SLOTS] = {0}, used = 0;
-  (void)state;
   memset(map, 0, sizeof map);
   extents_init(&extents, BYTES);
   srand(7);
@@ -105,7 +101,6 @@ static void random_ranges_never_overlap(void **state) {
 
 static void the_largest_gap_is_from_an_offset_on(void **state) {
   struct extents extents;
-  (void)state;
   extents_init(&extents, 1000);
   assert_int_equal(extents_largest(&extents, 0), 1000);
   assert_int_equal(extents_largest(&extents, 300), 700);

@@ -13,7 +13,6 @@
 static const enum gemm_type types[] = {GEMM_F32, GEMM_F16, GEMM_BF16, GEMM_INT8, GEMM_E4M3, GEMM_S32};
 
 static void names_and_numbers(void **state) {
-  (void)state;
   static const uint32_t bytes[] = {4, 2, 2, 1, 1, 4};
   static const char *const names[] = {"f32", "f16", "bf16", "int8", "e4m3", "s32"};
   for (size_t i = 0; i < COUNT(types); i++) {
@@ -35,7 +34,6 @@ static void names_and_numbers(void **state) {
 }
 
 static void unknown_names_and_numbers(void **state) {
-  (void)state;
   enum gemm_type type = GEMM_F32;
   enum gemm_format format = GEMM_FORMAT_INT8;
   enum gemm_scale scale = GEMM_SCALE_ONE;
@@ -53,7 +51,6 @@ static void unknown_names_and_numbers(void **state) {
 }
 
 static void arithmetic_saturates(void **state) {
-  (void)state;
   assert_true(gemm_round_up(0, 16) == 0);
   assert_true(gemm_round_up(1, 16) == 16);
   assert_true(gemm_round_up(16, 16) == 16);
@@ -68,7 +65,6 @@ static void arithmetic_saturates(void **state) {
 /* ---- weights */
 
 static void refused_weights(void **state) {
-  (void)state;
   static const struct {
     struct gemm_weight weight;
     const char *text;
@@ -101,7 +97,6 @@ static void refused_weights(void **state) {
 }
 
 static void refused_numbers(void **state) {
-  (void)state;
   struct gemm_weight cases[] = {{8, 8, GEMM_FORMAT_NONE, GEMM_SCALE_NONE, 0, 0},
                                 {8, 8, GEMM_FORMATS, GEMM_SCALE_NONE, 0, 0},
                                 {8, 8, GEMM_FORMAT_BF16, GEMM_SCALES, 0, 0}};
@@ -118,7 +113,6 @@ static void refused_numbers(void **state) {
 }
 
 static void layouts(void **state) {
-  (void)state;
   static const struct {
     struct gemm_weight weight;
     struct gemm_layout layout;
@@ -171,7 +165,6 @@ static void layouts(void **state) {
 /* ---- products */
 
 static void types_by_format(void **state) {
-  (void)state;
   static const struct {
     enum gemm_format format;
     const char *x, *y; /* types taken, S32 apart */
@@ -234,7 +227,6 @@ static void expect_refused(const struct gemm_product *product, enum status statu
 }
 
 static void good_products(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   struct gemm_extent extent;
   struct error error;
@@ -264,7 +256,6 @@ static void good_products(void **state) {
 }
 
 static void block_scales_of_x(void **state) {
-  (void)state;
   struct gemm_weight weight = {48, 300, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0};
   struct gemm_product product = good_product();
   product.k = 300;
@@ -277,7 +268,6 @@ static void block_scales_of_x(void **state) {
 }
 
 static void dimensions_refused(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.m = 0;
   expect_refused(&product, STATUS_INVALID, FIELD_M, "M must be 1..16777216, got 0");
@@ -294,7 +284,6 @@ static void dimensions_refused(void **state) {
 }
 
 static void types_refused(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.x_type = GEMM_E4M3;
   expect_refused(&product, STATUS_UNSUPPORTED, FIELD_X_TYPE, "x type e4m3 (5) is not supported with this weight");
@@ -317,7 +306,6 @@ static void types_refused(void **state) {
 }
 
 static void strides_refused(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.x_stride = 399;
   expect_refused(&product, STATUS_INVALID, FIELD_X_STRIDE, "x stride must be 400..9223372036854775807, got 399");
@@ -334,7 +322,6 @@ static void strides_refused(void **state) {
 }
 
 static void offsets_refused(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.x_offset = 4095;
   expect_refused(&product, STATUS_INVALID, FIELD_X_OFFSET, "x offset must be 4096..63936, got 4095");
@@ -360,7 +347,6 @@ static void offsets_refused(void **state) {
 }
 
 static void the_last_byte_counts(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   struct gemm_extent extent;
   struct error error;
@@ -376,7 +362,6 @@ static void the_last_byte_counts(void **state) {
 }
 
 static void y_apart_from_all_inputs(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.y_offset = 4096 + 1600 - 16;
   expect_refused(&product, STATUS_INVALID, FIELD_Y_OFFSET, "y offset 5680: y overlaps x, bias or x scale");
@@ -400,7 +385,6 @@ static void y_apart_from_all_inputs(void **state) {
 }
 
 static void a_bad_weight_is_refused_with_the_product(void **state) {
-  (void)state;
   struct gemm_weight weight = {48, 100, GEMM_FORMAT_INT2, GEMM_SCALE_BLOCK, 0, 0};
   struct gemm_product product = good_product();
   struct gemm_extent extent;
@@ -411,7 +395,6 @@ static void a_bad_weight_is_refused_with_the_product(void **state) {
 
 /* W from the arena: what a product's tensors must be, and W beside them. */
 static void tensors(void **state) {
-  (void)state;
   const struct gemm_product good = {
       .m = 4, .n = 8, .k = 16, .x_type = GEMM_F16, .y_type = GEMM_F32, .x_offset = 4096, .y_offset = 8192};
   struct gemm_product product = good;
@@ -456,7 +439,6 @@ static void tensors(void **state) {
 }
 
 static void test_methods(void **state) {
-  (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
     const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     assert_true(gemm_takes_method((enum gemm_format)format, GEMM_METHOD_DEFAULT));
@@ -472,7 +454,6 @@ static void test_methods(void **state) {
 }
 
 static void test_stored_alike(void **state) {
-  (void)state;
   static const enum gemm_format as[GEMM_FORMATS] = {
       [GEMM_FORMAT_INT2A8] = GEMM_FORMAT_INT2, [GEMM_FORMAT_INT4A8] = GEMM_FORMAT_INT4};
   for (int a = 1; a < GEMM_FORMATS; a++)
@@ -483,7 +464,6 @@ static void test_stored_alike(void **state) {
 
 /* A row's bytes behind K are codes of zero, and a group does not straddle its end. */
 static void test_rows_end(void **state) {
-  (void)state;
   for (int format = 1; format < GEMM_FORMATS; format++) {
     const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     bool integers = gemm_is_packed((enum gemm_format)format) && facts->element != GEMM_E2M1;
@@ -498,7 +478,6 @@ static void test_rows_end(void **state) {
 
 /* What a weight may do to x, and where what it needs for that lies. */
 static void what_is_done_to_x(void **state) {
-  (void)state;
   static const struct {
     struct gemm_weight weight;
     const char *text; /* NULL: it may */

@@ -14,7 +14,6 @@ enum { BEGIN = 4096, END = 1 << 20 };
 
 /* What all experts take is what one takes as a weight by itself, as often. */
 static void an_expert_is_a_weight(void **state) {
-  (void)state;
   for (int format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
     struct gemm_weight weight = {.n = 130, .k = 260, .format = (enum gemm_format)format, .experts = 7};
     weight.scale = gemm_format_facts(weight.format)->scale_default;
@@ -31,7 +30,6 @@ static void an_expert_is_a_weight(void **state) {
 }
 
 static void refused_weights(void **state) {
-  (void)state;
   struct gemm_weight weight = {8, 8, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, LIMIT_EXPERTS + 1, 0};
   struct error error;
   assert_int_equal(gemm_weight_check(&weight, &error), STATUS_INVALID);
@@ -56,7 +54,6 @@ static struct gemm_product good_product(void) {
 }
 
 static void sizes(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   struct gemm_extent extent;
   struct error error;
@@ -86,7 +83,6 @@ static void expect_refused(const struct gemm_product *product, const struct gemm
 }
 
 static void refused_products(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   struct gemm_weight dense = gemm_expert(&layer);
   expect_refused(&product, &dense, STATUS_INVALID, "T must be 0, got 2");
@@ -114,7 +110,6 @@ static void refused_products(void **state) {
 }
 
 static void refused_places(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   product.choice.ids_offset = 0;
   expect_refused(&product, &layer, STATUS_INVALID, "ids offset must be 4096..1048544, got 0");
@@ -143,7 +138,6 @@ static void refused_places(void **state) {
 
 /* Where x is in memory of the client's own, ids and routing are, too. */
 static void in_memory_of_ones_own(void **state) {
-  (void)state;
   struct gemm_product product = good_product();
   struct gemm_extent extent;
   struct error error;

@@ -25,7 +25,6 @@ static float value_of(int i) {
 }
 
 static void as_the_matrix(void **state) {
-  (void)state;
   for (uint32_t stages = 0; stages <= GEMM_ROTATE_MOST; stages++) {
     int size = 1 << 2 * stages;
     float values[2 * MOST];
@@ -42,7 +41,6 @@ static void as_the_matrix(void **state) {
 }
 
 static void twice_is_nothing(void **state) {
-  (void)state;
   float values[MOST], before[MOST];
   for (int i = 0; i < MOST; i++)
     before[i] = values[i] = (float)((i * 31) % 16); /* whole numbers: every sum is exact */
@@ -52,7 +50,6 @@ static void twice_is_nothing(void **state) {
 }
 
 static void a_group_with_what_is_not_finite(void **state) {
-  (void)state;
   const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f};
   for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
     float values[32];

@@ -7,7 +7,6 @@
 #include <cmocka.h>
 
 static void rows_have_name_and_text(void **state) {
-  (void)state;
   assert_string_equal(status_name(STATUS_OK), "OK");
   assert_string_equal(status_name(STATUS_INTERNAL), "INTERNAL");
   assert_string_equal(status_text(STATUS_BUSY), "busy");
@@ -17,7 +16,6 @@ static void rows_have_name_and_text(void **state) {
 }
 
 static void unknown_numbers_are_harmless(void **state) {
-  (void)state;
   static const uint32_t numbers[] = {200, 255, 65536, UINT32_MAX};
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
     assert_false(status_known(numbers[i]));
@@ -29,7 +27,6 @@ static void unknown_numbers_are_harmless(void **state) {
 }
 
 static void retryable_as_in_the_table(void **state) {
-  (void)state;
 #define STATUS(number, name, retryable, text) assert_int_equal(status_retryable(STATUS_##name), retryable);
 #include "proto/status.def"
   assert_true(status_retryable(STATUS_BUSY));
@@ -37,7 +34,6 @@ static void retryable_as_in_the_table(void **state) {
 }
 
 static void sentences_from_numbers(void **state) {
-  (void)state;
   static const struct {
     enum field field;
     int64_t value, low, high;
@@ -65,7 +61,6 @@ static void sentences_from_numbers(void **state) {
 }
 
 static void sentences_are_formatted(void **state) {
-  (void)state;
   struct error error;
   memset(&error, 0x5a, sizeof error);
   assert_int_equal(error_set(&error, STATUS_BAD_FILE, "tensor %s at %d", "a", 12), STATUS_BAD_FILE);
@@ -77,7 +72,6 @@ static void sentences_are_formatted(void **state) {
 }
 
 static void never_empty(void **state) {
-  (void)state;
   struct error error;
   assert_int_equal(error_set(&error, STATUS_NOMEM, "%s", ""), STATUS_NOMEM);
   assert_string_equal(error.text, "out of memory");
@@ -85,7 +79,6 @@ static void never_empty(void **state) {
 
 /* 254 bytes, then a character of two, three or four bytes that only begins inside the buffer. */
 static void a_cut_ends_between_characters(void **state) {
-  (void)state;
   static const char *const characters[] = {"\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x98\x80"};
   for (size_t i = 0; i < 3; i++)
     for (size_t fill = ERROR_TEXT_BYTES - 5; fill < ERROR_TEXT_BYTES; fill++) {

@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 static void buckets_end_at_powers_of_two(void **state) {
-  (void)state;
   assert_int_equal(tally_bucket(0, 1), 0);
   assert_int_equal(tally_bucket(1, 1), 0);
   assert_int_equal(tally_bucket(2, 1), 1);
@@ -26,7 +25,6 @@ static void buckets_end_at_powers_of_two(void **state) {
 static void a_worker_counts_by_format_status_and_rows(void **state) {
   static struct counters counters;
   static struct message_worker_stats stats;
-  (void)state;
   counters_request(&counters, STATUS_OK, GEMM_FORMAT_FP8, 4, 3000);
   counters_request(&counters, STATUS_OK, GEMM_FORMAT_FP8, 2, 1500);
   counters_request(&counters, STATUS_OK, GEMM_FORMAT_INT8, 1, UINT64_MAX);
@@ -61,7 +59,6 @@ static void workers_of_a_device_add_up(void **state) {
   static struct totals totals;
   static struct message_worker_stats stats = {
       .requests = 3, .rows = 5, .formats_count = 2, .refusals_count = 2, .batches_count = 2};
-  (void)state;
   stats.formats[0] = (struct message_format_stats){.format = GEMM_FORMAT_INT2, .wait_ns = 9, .waits_count = 1};
   stats.formats[0].waits[0].count = 2;
   stats.formats[1] = (struct message_format_stats){.format = 1000, .wait_ns = 9}; /* of a later version */

@@ -19,7 +19,6 @@ static enum status check(const struct gemm_product *product, struct tensors_form
 
 /* By columns: strides are those of lines of K, and may not overlap. */
 static void tensors_turned(void **state) {
-  (void)state;
   struct gemm_product product = {.m = 24, .n = 8, .k = 16, .x_type = GEMM_BF16, .y_type = GEMM_F32};
   struct gemm_extent extent;
   struct tensors_form form = {.batch = 0};
@@ -49,7 +48,6 @@ static void tensors_turned(void **state) {
 }
 
 static void tensors_in_batches(void **state) {
-  (void)state;
   struct gemm_product product = {.m = 4, .n = 8, .k = 16, .x_type = GEMM_F16, .y_type = GEMM_F16};
   struct gemm_extent extent;
   struct tensors_form form = {.batch = 0};

@@ -1,7 +1,6 @@
 /* One load on its way from the client's request through the loader's process, or the worker that has its numbers
  * (loads.h), to its place on the devices (placer.h). */
-#ifndef SUPERVISOR_WEIGHTS_LOAD_H
-#define SUPERVISOR_WEIGHTS_LOAD_H
+#pragma once
 
 #include "../../../../proto/wire/message.h"
 #include "../../net/channel.h"
@@ -70,5 +69,3 @@ struct load {
 };
 
 TAILQ_HEAD(load_list, load);
-
-#endif

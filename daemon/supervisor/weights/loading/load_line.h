@@ -1,8 +1,7 @@
 /* The loads that wait, and whose is next. Users take turns, however many each has; a user's own come in the order of
  * their arrival. Beside the places that all share there is one for small loads alone, so that these wait for each other
  * at most. Pure. */
-#ifndef SUPERVISOR_WEIGHTS_LOAD_LINE_H
-#define SUPERVISOR_WEIGHTS_LOAD_LINE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ void load_line_add(struct load_line *line, struct load_entry *entry);
 struct load_entry *load_line_next(struct load_line *line, bool small);
 /* It does not wait any more. */
 void load_line_remove(struct load_line *line, struct load_entry *entry);
-
-#endif

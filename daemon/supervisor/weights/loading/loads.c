@@ -1,7 +1,5 @@
 #include "loads.h"
 
-#include "../../../log.h"
-#include "../../../memfd.h"
 #include "../../context.h"
 #include "../../net/closing.h"
 #include "../../net/descriptors.h"

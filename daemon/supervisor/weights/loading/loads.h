@@ -1,8 +1,7 @@
 /* Loads: each is a loader process that turns tensors of files into a weight in canonical form, behind which the placer
  * puts it on the device. At most loaders_max processes at a time, and one more for a small load; the other loads wait,
  * and users take turns. */
-#ifndef SUPERVISOR_WEIGHTS_LOADS_H
-#define SUPERVISOR_WEIGHTS_LOADS_H
+#pragma once
 
 #include "load.h"
 
@@ -35,5 +34,3 @@ MUST_CHECK enum status loads_move(struct session *session, struct catalog_weight
                                   struct error *error);
 /* Ends what the session had asked for. */
 void loads_session_left(struct supervisor *supervisor, struct session *session);
-
-#endif

@@ -1,7 +1,6 @@
 /* Weights that are made of numbers: of those in memory on a device by its worker; of those that a loader has left, as
  * INT2 takes a search for scales, by a worker whose device does it, else by a second loader. */
-#ifndef SUPERVISOR_WEIGHTS_MAKER_H
-#define SUPERVISOR_WEIGHTS_MAKER_H
+#pragma once
 
 #include "load.h"
 
@@ -18,5 +17,3 @@ struct message_weight_load maker_request(const struct load *load);
 bool maker_convert(struct load *load);
 /* The same of memory on the device of load->maker. */
 MUST_CHECK enum status maker_make(struct load *load, struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Puts loaded weights on devices and into the catalog, one after the other: so that two loads of one content or of
  * one name cannot cross, whatever their order of arrival. What fails is undone completely. */
-#ifndef SUPERVISOR_WEIGHTS_PLACER_H
-#define SUPERVISOR_WEIGHTS_PLACER_H
+#pragma once
 
 #include "../../../../proto/wire/message.h"
 #include "../catalog.h"
@@ -38,5 +37,3 @@ void placer_devices_changed(struct supervisor *supervisor);
 
 /* What a worker is told of a part. */
 struct message_weight_place placer_place(const struct catalog_weight *weight, const struct catalog_part *part);
-
-#endif

@@ -1,6 +1,5 @@
 /* Whether what a load wants is there already. */
-#ifndef SUPERVISOR_WEIGHTS_SAME_H
-#define SUPERVISOR_WEIGHTS_SAME_H
+#pragma once
 
 #include "load.h"
 
@@ -10,5 +9,3 @@ struct catalog_wish same_wish(const struct load *load);
 struct catalog_weight *same_find(struct supervisor *supervisor, const struct load *load);
 /* The same by a stamp of the load's, before it is made: load->found, which is held, and its hash. False: none. */
 bool same_find_stamp(struct supervisor *supervisor, struct load *load, enum catalog_mark mark);
-
-#endif

@@ -1,7 +1,6 @@
 /* Weights that a session has loaded and that have no names yet: those of a model, which come to be all at once, or not
  * at all. What is staged is held like what is open, and goes with its session. */
-#ifndef SUPERVISOR_WEIGHTS_STAGE_H
-#define SUPERVISOR_WEIGHTS_STAGE_H
+#pragma once
 
 #include "../catalog.h"
 
@@ -28,5 +27,3 @@ MUST_CHECK enum status stage_commit(struct supervisor *supervisor, struct stage 
                                     const char *instead_of, uint32_t *dropped, struct error *error);
 /* Forgets what is staged. */
 void stage_drop(struct supervisor *supervisor, struct stage *stage);
-
-#endif

@@ -1,7 +1,6 @@
 /* What a load reads and makes, by what can be told without reading: which files, of what size, when they were changed,
  * and the request. */
-#ifndef SUPERVISOR_WEIGHTS_STAMP_H
-#define SUPERVISOR_WEIGHTS_STAMP_H
+#pragma once
 
 #include "load.h"
 
@@ -12,5 +11,3 @@ void stamp_make(const struct message_weight_load *request, const struct load_fil
 /* After the files have been read: forgets a stamp that is not theirs any more. */
 void stamp_check(const struct message_weight_load *request, const struct load_files *files, uint32_t user,
                  struct catalog_stamp *stamp);
-
-#endif

@@ -1,7 +1,6 @@
 /* The shapes that are served: how often, for how long, by which kernel, and which of them to tune next. Pure: no
  * device, no clock; one thread. */
-#ifndef WORKER_TUNE_TUNE_BOOK_H
-#define WORKER_TUNE_TUNE_BOOK_H
+#pragma once
 
 #include "../../../../kernels/backend.h"
 
@@ -98,5 +97,3 @@ struct book_entry *book_next(struct book *book, bool ask_only, bool quiet, bool 
 bool book_only_compiles(const struct book_entry *entry);
 /* What a product takes where memory or arithmetic delivers all it can, in ns; 0: not known. */
 uint64_t book_roof_ns(const struct variant_problem *problem, const struct backend_roof *roof);
-
-#endif

@@ -1,8 +1,7 @@
 /* Winners kept across restarts: one file an entry in a folder named after what the times depend on (device, driver,
  * library, kernels' source). A file is written to a temporary name, synced and renamed. What cannot be read or makes no
  * sense is a miss. */
-#ifndef WORKER_TUNE_TUNE_DB_H
-#define WORKER_TUNE_TUNE_DB_H
+#pragma once
 
 #include "tune_book.h"
 
@@ -31,5 +30,3 @@ void tune_db_remove(const struct tune_db *db, const struct variant_problem *prob
 /* Problems of all files with a name that makes sense; returns how many there are, of which at most `most` were
  * written. */
 uint32_t tune_db_list(const struct tune_db *db, struct variant_problem *out, uint32_t most);
-
-#endif

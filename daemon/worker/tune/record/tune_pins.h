@@ -1,6 +1,5 @@
 /* Variants set by hand, each once however many weights it is set for. One thread. */
-#ifndef WORKER_TUNE_TUNE_PINS_H
-#define WORKER_TUNE_TUNE_PINS_H
+#pragma once
 
 #include "../../../../kernels/variant.h"
 
@@ -17,5 +16,3 @@ bool tune_pin_last(const struct tune_pin *pins, const struct variant *variant);
 /* For one weight less; with the last one the pin is gone. */
 void tune_pin_drop(struct tune_pin **pins, const struct variant *variant);
 void tune_pins_close(struct tune_pin **pins);
-
-#endif

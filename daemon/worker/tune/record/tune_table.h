@@ -1,7 +1,6 @@
 /* What came of every candidate of the last search that somebody asked for; kept until the next one begins. Pure: no
  * device, no clock; one thread. */
-#ifndef WORKER_TUNE_TUNE_TABLE_H
-#define WORKER_TUNE_TUNE_TABLE_H
+#pragma once
 
 #include "../../../../kernels/backend.h"
 #include "../../../../kernels/race.h"
@@ -56,5 +55,3 @@ void tune_table_needs(struct tune_table *table, int who, const struct backend_ne
 void tune_table_left_out(struct tune_table *table, const struct variant *variant);
 /* The search is over: rows are put in order, fastest first, those without a time last. */
 void tune_table_end(struct tune_table *table, const struct race *race, const struct tune_marks *marks);
-
-#endif

@@ -1,7 +1,6 @@
 #include "experts.h"
 
 #include "../../../../proto/number.h"
-#include "../../weight/weight.h"
 #include "../cost.h"
 #include "../sequence.h"
 #include "fused.h"

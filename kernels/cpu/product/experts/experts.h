@@ -1,7 +1,6 @@
 /* Jobs over weights with experts: pairs of a row and an expert in the order of their experts, the rows of each computed
  * as the dense job that they are, and y put together of them. */
-#ifndef KERNELS_CPU_PRODUCT_EXPERTS_H
-#define KERNELS_CPU_PRODUCT_EXPERTS_H
+#pragma once
 
 #include "../../../backend.h"
 #include "../product.h"
@@ -24,5 +23,3 @@ struct experts_device {
 MUST_CHECK enum status cpu_experts_run(struct experts *experts, const struct experts_device *device,
                                        const struct backend_job *job, struct error *error);
 void cpu_experts_free(struct experts *experts);
-
-#endif

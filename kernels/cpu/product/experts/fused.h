@@ -1,7 +1,6 @@
 /* Few pairs, sorted by their experts: all of a step in one run of the threads, so that they wait for one another once a
  * step and not once an expert. */
-#ifndef KERNELS_CPU_PRODUCT_EXPERTS_FUSED_H
-#define KERNELS_CPU_PRODUCT_EXPERTS_FUSED_H
+#pragma once
 
 #include "../../../backend.h"
 #include "../product.h"
@@ -20,5 +19,3 @@ uint64_t cpu_fused_bytes(const struct backend_job *job, int64_t pairs);
 MUST_CHECK enum status cpu_fused_run(struct product_engine *engine, const struct backend_job *job,
                                      const struct pairs *pairs, int64_t first, void *y, void *memory,
                                      struct error *error);
-
-#endif

@@ -1,7 +1,6 @@
 /* Pairs of a row and an expert, in the order of the experts: counts, where each expert's begin, and which they are. A
  * counting sort, so that pairs of one expert stay in the order of their rows. */
-#ifndef KERNELS_CPU_PRODUCT_PAIRS_H
-#define KERNELS_CPU_PRODUCT_PAIRS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ void pairs_place(struct pairs *pairs, int64_t rows, void *memory);
 
 /* `ids` are [rows, top], each read once: somebody may be writing to them. */
 void pairs_sort(struct pairs *pairs, const int32_t *ids, int64_t rows);
-
-#endif

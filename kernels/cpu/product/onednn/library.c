@@ -486,12 +486,9 @@ enum status cpu_library_open(int threads, uint64_t bytes, struct cpu_library **o
   return STATUS_OK;
 }
 
-void cpu_library_close(struct cpu_library *library) {
-  (void)library;
-}
+void cpu_library_close(struct cpu_library *library) {}
 
 const char *cpu_library_name(const struct cpu_library *library, char out[CPU_LIBRARY_NAME_BYTES]) {
-  (void)library;
   out[0] = 0;
   return out;
 }
@@ -518,7 +515,6 @@ void cpu_library_part(struct cpu_library *library, const struct micro_ops *micro
 }
 
 bool cpu_library_failed(struct cpu_library *library) {
-  (void)library;
   return false;
 }
 
@@ -527,7 +523,6 @@ void cpu_library_forget(struct cpu_library *library, struct backend_weight *weig
 }
 
 uint64_t cpu_library_used(const struct cpu_library *library) {
-  (void)library;
   return 0;
 }
 

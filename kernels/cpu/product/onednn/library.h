@@ -4,8 +4,7 @@
  *
  * Each thread of the pool lets the library multiply its share of the columns with one thread: no others come into
  * being. */
-#ifndef KERNELS_CPU_PRODUCT_LIBRARY_H
-#define KERNELS_CPU_PRODUCT_LIBRARY_H
+#pragma once
 
 #include "../../../backend.h"
 #include "../../pool.h"
@@ -46,5 +45,3 @@ bool cpu_library_failed(struct cpu_library *library);
 void cpu_library_forget(struct cpu_library *library, struct backend_weight *weight);
 /* Bytes of all copies at the moment; by any thread. `library` may be NULL. */
 uint64_t cpu_library_used(const struct cpu_library *library);
-
-#endif

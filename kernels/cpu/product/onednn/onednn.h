@@ -1,6 +1,5 @@
 /* oneDNN 2, opened at run time. Its header is needed to build this; ONEDNN is defined where it was there. */
-#ifndef KERNELS_CPU_PRODUCT_ONEDNN_H
-#define KERNELS_CPU_PRODUCT_ONEDNN_H
+#pragma once
 
 #if __has_include(<dnnl.h>)
 #include <dnnl.h>
@@ -49,5 +48,4 @@ MUST_CHECK enum status onednn_open(const char *path, struct onednn *out, struct 
 /* *onednn may be zero. */
 void onednn_close(struct onednn *onednn);
 
-#endif
 #endif

@@ -1,7 +1,6 @@
 /* How products that take long are cut: into runs of rows, and where W comes with the product into panels of its rows,
  * so that none of the pieces holds the device for long. Pure; roughly, and rather too long than too short. */
-#ifndef KERNELS_CUDA_EXEC_PIECES_H
-#define KERNELS_CUDA_EXEC_PIECES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,5 +29,3 @@ int64_t pieces_rows(const struct pieces_device *device, const struct pieces_work
 /* Rows of a panel of W, which is [n, ..] with rows of `row_bytes`, so that it takes `bytes`, 1..n, about equal; more
  * than one panel has multiples of GEMM_GROUP where that many fit. */
 int64_t pieces_panel(int64_t n, uint64_t row_bytes, uint64_t bytes);
-
-#endif

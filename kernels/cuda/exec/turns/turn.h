@@ -1,7 +1,6 @@
 /* A product that takes long, between two of its pieces: runs of rows, and of a W that comes with its product a panel
  * after the other. It has no slot then; what it keeps is its panel. */
-#ifndef KERNELS_CUDA_EXEC_TURN_H
-#define KERNELS_CUDA_EXEC_TURN_H
+#pragma once
 
 #include "../../../backend.h"
 #include "../../runtime/memory.h"
@@ -29,5 +28,3 @@ struct backend_turns {
 int64_t turn_columns(const struct backend_turns *turns);
 /* The piece on the device has ended, after `ns`. True: there is more. */
 bool turn_ended(struct backend_turns *turns, enum status status, uint64_t ns);
-
-#endif

@@ -1,8 +1,8 @@
 #include "turns.h"
 
-#include "../cold.h"
 #include "../job.h"
-#include "../measured.h"
+#include "../measure/cold.h"
+#include "../measure/measured.h"
 #include "../operand.h"
 #include "../predict.h"
 #include "../submit.h"
@@ -82,7 +82,6 @@ enum status cuda_turns_begin(struct backend *backend, const struct backend_job *
 }
 
 void cuda_turns_abandon(struct backend *backend, struct backend_turns *turns) {
-  (void)backend;
   turns->abandoned = true;
 }
 

@@ -1,6 +1,5 @@
 /* Products that take long, a piece at a time, with others between. As in struct backend_ops. */
-#ifndef KERNELS_CUDA_EXEC_TURNS_H
-#define KERNELS_CUDA_EXEC_TURNS_H
+#pragma once
 
 #include "../../state.h"
 
@@ -14,5 +13,3 @@ void cuda_rest(struct backend *);
 uint64_t turns_bytes(const struct backend *backend);
 /* Nothing is under way. */
 void turns_close(struct backend *backend);
-
-#endif

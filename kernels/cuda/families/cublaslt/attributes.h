@@ -1,6 +1,5 @@
 /* An algorithm of cuBLASLt as numbers that can be kept: config.h names them. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_ATTRIBUTES_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_ATTRIBUTES_H
+#pragma once
 
 #include "../../runtime/cublaslt.h"
 #include "config.h"
@@ -10,5 +9,3 @@ void attributes_get(const struct cublaslt *lt, const cublasLtMatmulAlgo_t *algor
 /* All but the number, which the algorithm has been made with. */
 cublasStatus_t attributes_set(const struct cublaslt *lt, const int32_t attributes[ALGORITHM_ATTRIBUTES],
                               cublasLtMatmulAlgo_t *algorithm);
-
-#endif

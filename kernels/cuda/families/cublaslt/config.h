@@ -1,6 +1,5 @@
 /* How cuBLASLt is asked for a product: in which ways, in which order, and what is known of how long it takes. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_CONFIG_H
+#pragma once
 
 #include "../family.h"
 
@@ -53,5 +52,3 @@ double library_us(const struct kernel_problem *problem);
 /* As in struct kernel_family: which algorithm is left open. */
 bool library_predict(const struct kernel_problem *problem, struct variant *out, double *us);
 struct kernel_sums library_leaves(const struct kernel_problem *problem, const struct variant *variant);
-
-#endif

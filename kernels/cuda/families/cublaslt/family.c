@@ -82,8 +82,6 @@ static int neighbours(struct backend *backend, const struct kernel_problem *prob
   static const int slices[] = {2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
   size_t counts = problem->k >= LONG_K ? sizeof slices / sizeof *slices : FEW;
   int count = 0;
-  (void)backend;
-  (void)all;
   for (size_t i = 0; i < counts && count < most; i++) {
     out[count] = *base;
     out[count].values[1 + ALGORITHM_SPLIT_K] = slices[i];
@@ -100,7 +98,6 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
                          struct variant *nearest, struct error *error) {
   struct library_way way;
   cublasLtMatmulAlgo_t algorithm;
-  (void)nearest;
   if (!library_way(problem, variant->values[0], &way))
     return error_set(error, STATUS_UNSUPPORTED, "cuBLASLt is not asked for this product in way %d",
                      (int)variant->values[0]);

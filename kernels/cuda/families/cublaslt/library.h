@@ -1,7 +1,6 @@
 /* One product by cuBLASLt: asking it for an algorithm, and running one. In its terms (column-major) y^T = W^T^T * x^T:
  * A is W [K, N] transposed, B is x [K, M], D is y [N, M]. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_LIBRARY_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_LIBRARY_H
+#pragma once
 
 #include "objects.h"
 
@@ -25,5 +24,3 @@ MUST_CHECK enum status library_find(struct library *library, const struct librar
 MUST_CHECK enum status library_run(struct library *library, const struct library_product *product,
                                    const cublasLtMatmulAlgo_t *algorithm, void *workspace, cudaStream_t stream,
                                    struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* The algorithms that cuBLASLt has for a product, by their attributes. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_LIST_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_LIST_H
+#pragma once
 
 #include "library.h"
 
@@ -15,5 +14,3 @@ MUST_CHECK enum status library_algorithm(struct library *library, const struct l
 /* Bytes that an algorithm which the library takes wants beside the tensors. */
 uint64_t library_workspace(struct library *library, const struct library_product *product,
                            const int32_t attributes[ALGORITHM_ATTRIBUTES]);
-
-#endif

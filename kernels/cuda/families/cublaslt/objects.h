@@ -1,7 +1,6 @@
 /* cuBLASLt's descriptions of one product. In its terms (column-major) y^T = W^T^T * x^T: A is W [K, N] transposed, B is
  * x [K, M], D is y [N, M]. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_OBJECTS_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_OBJECTS_H
+#pragma once
 
 #include "../../runtime/cublaslt.h"
 #include "config.h"
@@ -33,5 +32,3 @@ struct objects {
 MUST_CHECK enum status objects_create(const struct cublaslt *lt, const struct library_product *product,
                                       struct objects *out, struct error *error);
 void objects_destroy(const struct cublaslt *lt, struct objects *objects);
-
-#endif

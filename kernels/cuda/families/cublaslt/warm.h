@@ -1,7 +1,6 @@
 /* What cuBLASLt makes at first use, made ahead by a thread: tables for each pair of types that it is asked about (up to
  * 115 ms and 124 MiB of the host's memory each), and its kernels' code on the device. See NOTES.md. */
-#ifndef KERNELS_CUDA_FAMILIES_CUBLASLT_WARM_H
-#define KERNELS_CUDA_FAMILIES_CUBLASLT_WARM_H
+#pragma once
 
 #include "library.h"
 
@@ -21,5 +20,3 @@ struct library_warmer {
 void library_warm_begin(const char *path, const struct library *like, int device, struct library_warmer *out);
 /* Waits for the thread, a product of its list at most, and gives back what is its own. */
 void library_warm_end(struct library_warmer *warmer);
-
-#endif

@@ -8,14 +8,12 @@
  *
  * FP8 codes become f16, which holds them exactly, and their products are summed in f32: a row of y is within 1e-6 of
  * its norm before it is rounded. */
-#ifndef KERNELS_CUDA_FAMILIES_FEW_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_FEW_CONFIG_H
+#pragma once
 
+#include "../../linkage.h"
 #include "../problem.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   FEW_COLUMNS_MOST = 16,
@@ -48,7 +46,4 @@ int few_columns(int64_t m);
 int few_x_stride(int64_t k);
 int64_t few_shared_bytes(int64_t m, int64_t k);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -37,7 +37,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
   enum { BEST = 8 };
   struct few_config configs[FEW_CONFIGS];
   int room = most - count;
-  (void)backend;
   if (room == 0 || !few_takes(problem))
     return count;
   int found = few_candidates(problem, configs, !all && room > BEST ? BEST : room);
@@ -49,7 +48,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
   struct few_config config = config_of(variant);
-  (void)backend;
   if (!few_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family few takes INT8, and FP8 on compute capability 9.0, with one scale or one a row and up to "
@@ -83,5 +81,4 @@ const struct kernel_family few_kernels = {
     .check = check,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_few},
 };

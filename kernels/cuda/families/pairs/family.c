@@ -6,7 +6,6 @@ const struct variant_family pairs_family = {.name = "pairs", .count = 0};
 
 /* Every product over experts has a kernel. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
-  (void)problem;
   *out = variant_default(&pairs_family);
   *us = KERNEL_LAST;
   return true;
@@ -18,8 +17,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   const struct layout *layout = &call->weight->layout;
   enum gemm_type codes = gemm_format_facts(weight->format)->codes;
   bool packed = gemm_is_packed(weight->format);
-  (void)backend;
-  (void)variant;
   if (weight->experts == 0)
     return error_set(error, STATUS_UNSUPPORTED, "the kernel for single pairs computes products over experts");
   if (layout_is_tiled(layout))
@@ -61,5 +58,4 @@ const struct kernel_family pairs_kernels = {
     .predict = predict,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_pairs},
 };

@@ -1,20 +1,13 @@
 /* Launcher of pairs/kernel.cuh. */
-#ifndef KERNELS_CUDA_FAMILIES_PAIRS_LAUNCH_H
-#define KERNELS_CUDA_FAMILIES_PAIRS_LAUNCH_H
+#pragma once
 
+#include "../../linkage.h"
 #include "product.h"
 
 #include <driver_types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 cudaError_t launch_pairs(cudaStream_t stream, const struct pairs_product *product);
-/* One kernel of the file, which leads to the others. */
-const void *kernel_of_pairs(void);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

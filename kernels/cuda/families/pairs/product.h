@@ -1,6 +1,5 @@
 /* A product over experts as pairs/kernel.cuh is launched with it. Pointers are device memory. */
-#ifndef KERNELS_CUDA_FAMILIES_PAIRS_PRODUCT_H
-#define KERNELS_CUDA_FAMILIES_PAIRS_PRODUCT_H
+#pragma once
 
 #include "../../experts/route.h"
 
@@ -30,5 +29,3 @@ struct pairs_product {
   const int32_t *ids; /* [pairs] */
   struct experts_route route;
 };
-
-#endif

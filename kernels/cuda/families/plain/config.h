@@ -1,13 +1,12 @@
 /* How the plain kernels cut K: a block that had a K of millions by itself would keep its place on the device for
  * seconds, with the rest of it idle. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_PLAIN_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_PLAIN_CONFIG_H
+#pragma once
+
+#include "../../linkage.h"
 
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum { PLAIN_SLICE_ALIGN = 512 }; /* of K: whole groups, and whole steps of a warp */
 
@@ -20,8 +19,4 @@ struct plain_cut {
 struct plain_cut plain_cut(int64_t m, int64_t n, int64_t k, int64_t blocks, int multiprocessors,
                            uint64_t workspace_bytes);
 
-#ifdef __cplusplus
-}
-#endif
-
-#endif
+C_LINKAGE_END

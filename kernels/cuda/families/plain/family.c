@@ -5,7 +5,6 @@
 
 /* Every product has a kernel: where no other has one on this device, or none that meets the numerics contract. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
-  (void)problem;
   *out = variant_default(&variant_plain);
   *us = KERNEL_LAST;
   return true;
@@ -13,7 +12,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 /* Packed weights have a kernel that makes y. */
 static struct kernel_sums leaves(const struct kernel_problem *problem, const struct variant *variant) {
-  (void)variant;
   if (gemm_is_packed(problem->format))
     return (struct kernel_sums){.type = GEMM_TYPE_NONE};
   return (struct kernel_sums){.type = problem->format == GEMM_FORMAT_INT8 ? GEMM_S32 : GEMM_F32,
@@ -79,7 +77,6 @@ static cudaError_t packed_launch(const struct kernel_device *device, const struc
 /* Nothing reads tiles but the kernels that they are for. */
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
-  (void)variant;
   if (layout_is_tiled(&call->weight->layout))
     return error_set(error, STATUS_UNSUPPORTED, "the plain kernel does not read weights in tiles");
   bool packed = gemm_is_packed(call->weight->weight.format);
@@ -92,5 +89,4 @@ const struct kernel_family plain_kernels = {
     .predict = predict,
     .launch = launch,
     .leaves = leaves,
-    .kernels = {kernel_of_plain, kernel_of_packed},
 };

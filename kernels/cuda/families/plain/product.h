@@ -1,7 +1,6 @@
 /* Products as the plain kernels are launched with them. Pointers are device memory, aligned to 256 bytes unless said
  * otherwise. */
-#ifndef KERNELS_CUDA_FAMILIES_PLAIN_PRODUCT_H
-#define KERNELS_CUDA_FAMILIES_PLAIN_PRODUCT_H
+#pragma once
 
 #include "../../../../proto/gemm.h"
 #include "config.h"
@@ -45,5 +44,3 @@ struct packed_product {
   struct plain_cut cut;
   float *parts; /* as above */
 };
-
-#endif

@@ -1,7 +1,6 @@
 /* What a multiprocessor does a clock cycle, for the cost models of kernels for every device. Fitted to an H200, where
  * they are what kernels reach; of others after what their vendors say. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM80_RATES_H
-#define KERNELS_CUDA_FAMILIES_SM80_RATES_H
+#pragma once
 
 struct sm80_rates {
   double ghz;
@@ -18,5 +17,3 @@ static inline struct sm80_rates sm80_rates_of(int capability) {
   return capability == 89 ? (struct sm80_rates){2.5, 3, 18, 16, 16, 3, 16}
                           : (struct sm80_rates){1.7, 6, 20, 32, 16, 6, 16};
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* How steps along K of all tiles, one tile after another, are shared out to the blocks of a launch: evenly, and where
  * as many blocks have each tile, so that none has parts of two. Pure; read by C and CUDA. */
-#ifndef KERNELS_CUDA_FAMILIES_SM80_SHARES_H
-#define KERNELS_CUDA_FAMILIES_SM80_SHARES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -41,6 +40,4 @@ __device__ inline int block_of(const sm80_shares &s, int step) {
 }
 
 } // namespace sm80
-#endif
-
 #endif

@@ -1,7 +1,6 @@
 /* Compiled kernels kept in files: one a key, written to a temporary name, synced and renamed. What is damaged, of
  * another key or not a regular file is a miss. */
-#ifndef KERNELS_CUDA_FAMILIES_TILE_CODE_CACHE_H
-#define KERNELS_CUDA_FAMILIES_TILE_CODE_CACHE_H
+#pragma once
 
 #include "../../../../proto/status.h"
 
@@ -19,5 +18,3 @@ bool code_cache_load(const char *folder, const char *key, void **code, size_t *b
 /* Makes the folder where it is missing. SYSTEM with the reason. */
 MUST_CHECK enum status code_cache_save(const char *folder, const char *key, const void *code, size_t bytes,
                                        struct error *error);
-
-#endif

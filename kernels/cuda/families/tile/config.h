@@ -1,8 +1,7 @@
 /* Products by tiles whose sizes are set by hand: which combinations can run, and why others cannot. The kernel,
  * tile/kernel.cuh, is compiled at run time for each combination of block_m, block_n, block_k, num_warps, num_stages and
  * operands; the other parameters are arguments. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_TILE_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_TILE_CONFIG_H
+#pragma once
 
 #include "../../../variant.h"
 #include "../problem.h"
@@ -55,5 +54,3 @@ struct tile_options {
 };
 void tile_options(const struct kernel_device *device, const struct variant *variant, const struct tile_plan *plan,
                   struct tile_options *out);
-
-#endif

@@ -7,9 +7,6 @@
 
 /* Compiled at run time: it is served with where it was set by hand, or has won. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
-  (void)problem;
-  (void)out;
-  (void)us;
   return false;
 }
 
@@ -21,7 +18,6 @@ static int sweep(struct backend *backend, const struct kernel_problem *problem, 
 
 static int neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base,
                       bool all, struct variant *out, int most) {
-  (void)backend;
   return tile_splits(problem, base, all, out, most);
 }
 
@@ -49,7 +45,6 @@ static void needs(struct backend *backend, const struct kernel_problem *problem,
                   struct backend_needs *out) {
   struct tile_plan plan;
   struct error ignored;
-  (void)backend;
   if (tile_plan(problem, variant, &plan, &ignored) != STATUS_OK)
     return;
   out->workspace_bytes = plan.sums_bytes > 0 ? plan.sums_offset + plan.sums_bytes : plan.turns_bytes;

@@ -1,9 +1,6 @@
 /* The texts of tile/kernel.cuh and of what it includes, which the program carries for the compiler. */
-#ifndef KERNELS_CUDA_FAMILIES_TILE_SOURCE_H
-#define KERNELS_CUDA_FAMILIES_TILE_SOURCE_H
+#pragma once
 
 /* Each ends with a zero. */
 extern const char tile_source_kernel[], tile_source_codes[], tile_source_params[], tile_source_int2[],
     tile_source_int2_dense[], tile_source_int2a8[];
-
-#endif

@@ -1,8 +1,7 @@
 /* Which tiles of family "tile" are worth being compiled and raced: a pruned product of tile shapes, warps and stages,
  * each in as many slices of K as fill the device once. Other counts and modes are those near the best ones' own
  * (tile_splits). Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_TILE_SWEEP_H
-#define KERNELS_CUDA_FAMILIES_TILE_SWEEP_H
+#pragma once
 
 #include "config.h"
 
@@ -18,5 +17,3 @@ int tile_sweep(const struct kernel_problem *problem, bool all, struct variant *o
 
 /* What a product takes by this variant, about: to put variants of one problem in order. */
 double tile_us(const struct kernel_problem *problem, const struct variant *variant);
-
-#endif

@@ -1,6 +1,5 @@
 /* Kernels of family "tile", compiled at run time: made, kept in files, loaded and launched. */
-#ifndef KERNELS_CUDA_FAMILIES_TILE_TILE_H
-#define KERNELS_CUDA_FAMILIES_TILE_TILE_H
+#pragma once
 
 #include "../../runtime/driver.h"
 #include "config.h"
@@ -39,5 +38,3 @@ MUST_CHECK enum status tile_load(struct tile_table *table, const struct variant 
 MUST_CHECK enum status tile_launch(const struct tile_table *table, const struct tile_code *code,
                                    const struct tile_plan *plan, const struct tile_params *params, CUstream stream,
                                    struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* A graph of equal launches, and what one of them takes. */
-#ifndef BENCH_REPLAY_H
-#define BENCH_REPLAY_H
+#pragma once
 
 #include "proto/status.h"
 
@@ -18,5 +17,3 @@ MUST_CHECK enum status replay_make(cudaStream_t stream, int launches,
 void replay_free(struct replay *replay);
 /* Replays it once. *us: of a launch. */
 MUST_CHECK enum status replay_time(const struct replay *replay, cudaStream_t stream, double *us, struct error *error);
-
-#endif

@@ -1,6 +1,5 @@
 /* What was measured on a GPU, as lines, means and a plot. */
-#ifndef BENCH_RESULTS_H
-#define BENCH_RESULTS_H
+#pragma once
 
 #include "client/tool/command.h"
 #include "kernels/variant.h"
@@ -41,5 +40,3 @@ struct mean {
   int count;
 };
 struct mean results_mean(const struct results *results, enum gemm_format format, int64_t m, const char *rival);
-
-#endif

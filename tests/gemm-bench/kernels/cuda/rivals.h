@@ -1,6 +1,5 @@
 /* cuBLASLt beside a backend: the same product by the library's algorithms, in device memory of its own. */
-#ifndef BENCH_RIVALS_H
-#define BENCH_RIVALS_H
+#pragma once
 
 #include "../data.h"
 #include "kernels/cuda/families/cublaslt/list.h"
@@ -50,5 +49,3 @@ void rivals_unload(struct rivals *rivals);
 MUST_CHECK enum status rivals_stage(struct rivals *rivals, const struct data_x *x, enum gemm_type y_type,
                                     double turn_us, struct error *error);
 void rivals_unstage(struct rivals *rivals);
-
-#endif

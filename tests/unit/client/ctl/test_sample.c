@@ -25,7 +25,6 @@ static const char now_text[] = "gemmd_request_seconds_bucket{device=\"0\",format
 static struct sample before, now;
 
 static void numbers_are_found(void **state) {
-  (void)state;
   sample_parse(before_text, &before);
   assert_true(before.queue[1] == 7 && before.queue[0] == 0);
   assert_true(before.refusals == 7 && before.cut_off == 9);
@@ -35,7 +34,6 @@ static void numbers_are_found(void **state) {
 }
 
 static void waits_between_two_moments(void **state) {
-  (void)state;
   sample_parse(now_text, &now);
   assert_int_equal(now.waits_count, 2);
   const struct sample_waits *waits = &now.waits[1], *was = sample_find(&before, waits);

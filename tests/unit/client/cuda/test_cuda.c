@@ -39,7 +39,6 @@ _Static_assert(CU_MEM_ALLOC_GRANULARITY_RECOMMENDED == (int)DRIVER_RECOMMENDED, 
 #include <cmocka.h>
 
 static void without_a_driver(void **state) {
-  (void)state;
   const char *why;
   gemmd_cuda_memory *memory;
   assert_string_equal(gemmd_cuda_error(), "");
@@ -57,7 +56,6 @@ static void without_a_driver(void **state) {
 }
 
 static void nothing_is_freed(void **state) {
-  (void)state;
   assert_int_equal(gemmd_cuda_free(NULL), GEMMD_OK);
   assert_int_equal(gemmd_cuda_event_free(NULL), GEMMD_OK);
 }

@@ -23,7 +23,6 @@ static uint64_t take(struct heap *heap, uint64_t bytes) {
 }
 
 static void alloc_aligns_and_rounds_up(void **state) {
-  (void)state;
   struct heap heap = heap_make();
   assert_int_equal(take(&heap, 1), BEGIN);
   assert_int_equal(take(&heap, 256), BEGIN + 256);
@@ -34,7 +33,6 @@ static void alloc_aligns_and_rounds_up(void **state) {
 }
 
 static void bounds_are_rounded_inwards(void **state) {
-  (void)state;
   struct heap heap;
   uint64_t offset;
   heap_init(&heap, 4097, 4096 + 1023);
@@ -49,7 +47,6 @@ static void bounds_are_rounded_inwards(void **state) {
 }
 
 static void exhaustion_is_refused_and_harmless(void **state) {
-  (void)state;
   struct heap heap = heap_make();
   uint64_t offset = 77;
   assert_false(heap_alloc(&heap, END - BEGIN + 1, &offset));
@@ -63,7 +60,6 @@ static void exhaustion_is_refused_and_harmless(void **state) {
 }
 
 static void the_first_hole_that_fits_is_taken(void **state) {
-  (void)state;
   struct heap heap = heap_make();
   uint64_t a = take(&heap, 256), b = take(&heap, 512), c = take(&heap, 256);
   take(&heap, 256);
@@ -79,7 +75,6 @@ static void the_first_hole_that_fits_is_taken(void **state) {
 
 /* Freed in every order, three neighbours must become one hole again. */
 static void neighbours_coalesce_in_any_order(void **state) {
-  (void)state;
   static const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
     struct heap heap = heap_make();
@@ -95,7 +90,6 @@ static void neighbours_coalesce_in_any_order(void **state) {
 }
 
 static void only_what_was_given_can_be_freed_and_once(void **state) {
-  (void)state;
   struct heap heap = heap_make();
   uint64_t a = take(&heap, 512);
   assert_false(heap_free(&heap, a + 256));
@@ -112,7 +106,6 @@ static void only_what_was_given_can_be_freed_and_once(void **state) {
 
 /* A long random life, mirrored in a map of blocks: nothing overlaps, nothing is lost. */
 static void a_random_life_keeps_the_books(void **state) {
-  (void)state;
   enum { SPAN = 4096, ROUNDS = 20000 };
   static uint8_t taken[SPAN];
   static uint64_t offsets[SPAN], blocks[SPAN];
@@ -164,7 +157,6 @@ static void session_free(struct gemmd_session *session) {
 }
 
 static void pointers_become_offsets(void **state) {
-  (void)state;
   struct gemmd_session *session = session_make();
   uint64_t offset = 0;
   char *memory = gemmd_alloc(session, 100);
@@ -178,7 +170,6 @@ static void pointers_become_offsets(void **state) {
 }
 
 static void pointers_outside_the_tensors_are_refused_by_name(void **state) {
-  (void)state;
   struct gemmd_session *session = session_make();
   uint64_t offset = 77;
   char local;
@@ -201,7 +192,6 @@ static void pointers_outside_the_tensors_are_refused_by_name(void **state) {
 }
 
 static void foreign_memory_is_not_freed(void **state) {
-  (void)state;
   struct gemmd_session *session = session_make();
   char local, *memory = gemmd_alloc(session, 1);
   gemmd_free(session, NULL);
@@ -215,7 +205,6 @@ static void foreign_memory_is_not_freed(void **state) {
 }
 
 static void a_full_arena_says_what_is_left(void **state) {
-  (void)state;
   struct gemmd_session *session = session_make();
   assert_non_null(gemmd_alloc(session, 256));
   assert_null(gemmd_alloc(session, END - BEGIN));

@@ -13,7 +13,6 @@ static bool begins(uint64_t bytes, uint64_t under_way) {
 }
 
 static void test_the_bound_holds(void **state) {
-  (void)state;
   const uint64_t most = MODEL_BYTES_TOGETHER;
   assert_true(most < (uint64_t)1 << 30);
   assert_true(begins(448 << 20, 448 << 20));
@@ -25,7 +24,6 @@ static void test_the_bound_holds(void **state) {
 }
 
 static void test_by_itself_any_begins(void **state) {
-  (void)state;
   assert_true(begins(0, 0));
   assert_true(begins(UINT64_MAX, 0));
 }

@@ -11,14 +11,12 @@ static const uint32_t middle = 1u << 31;
 
 static void pauses_double_up_to_a_half_second(void **state) {
   static const int64_t expected_ms[] = {5, 10, 20, 40, 80, 160, 320, 500, 500};
-  (void)state;
   for (uint32_t i = 0; i < sizeof expected_ms / sizeof *expected_ms; i++)
     assert_int_equal(backoff_ns(i + 1, middle), expected_ms[i] * MS);
   assert_int_equal(backoff_ns(UINT32_MAX, middle), 500 * MS);
 }
 
 static void clients_do_not_come_at_the_same_moment(void **state) {
-  (void)state;
   assert_int_equal(backoff_ns(1, 0), 5 * MS / 2);
   assert_in_range(backoff_ns(1, UINT32_MAX), 15 * MS / 2 - 1, 15 * MS / 2);
   assert_int_equal(backoff_ns(20, 0), 250 * MS);

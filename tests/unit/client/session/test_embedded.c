@@ -29,7 +29,6 @@ static void script_write(const char *text) {
 }
 
 static int script_remove(void **state) {
-  (void)state;
   unlink(script_path);
   unsetenv("GEMMD_BINARY");
   return 0;
@@ -46,13 +45,11 @@ static void connect_fails(const char *address, int expected, const char *says) {
 }
 
 static void a_missing_program_is_named(void **state) {
-  (void)state;
   setenv("GEMMD_BINARY", "/nonexistent/gemmd", 1);
   connect_fails("embedded:", GEMMD_SYSTEM, "cannot start /nonexistent/gemmd: No such file or directory");
 }
 
 static void the_status_of_a_daemon_that_ends_is_told(void **state) {
-  (void)state;
   script_write("#!/bin/sh\nexit 7\n");
   connect_fails("embedded:", GEMMD_DISCONNECTED, "the embedded daemon ended with exit status 7; its log tells why");
   script_write("#!/bin/sh\nkill -9 $$\n");
@@ -60,7 +57,6 @@ static void the_status_of_a_daemon_that_ends_is_told(void **state) {
 }
 
 static void it_is_told_how_to_serve(void **state) {
-  (void)state;
   script_write("#!/bin/sh\n[ \"$*\" = \"--embedded\" ] && exit 3\nexit 1\n");
   connect_fails("embedded:", GEMMD_DISCONNECTED, "the embedded daemon ended with exit status 3; its log tells why");
   script_write("#!/bin/sh\n[ \"$*\" = \"--embedded --config /a b/gemmd.conf\" ] && [ $# = 3 ] && exit 3\nexit 1\n");
@@ -70,7 +66,6 @@ static void it_is_told_how_to_serve(void **state) {
 
 /* A descriptor of this process without close-on-exec, a blocked and an ignored signal: none of them is the daemon's. */
 static void it_inherits_the_socket_and_nothing_else(void **state) {
-  (void)state;
   int leak = fcntl(open("/dev/null", O_RDONLY | O_CLOEXEC), F_DUPFD, 4);
   sigset_t blocked;
   assert_true(leak >= 4);

@@ -76,9 +76,7 @@ static void hello_refuses_with_unknown_status(struct liar *liar) {
   liar_message(liar, MESSAGE_REPLY, liar->id, 250, &message_failure_type, &failure, NULL, 0);
 }
 
-static void hello_is_never_answered(struct liar *liar) {
-  (void)liar;
-}
+static void hello_is_never_answered(struct liar *liar) {}
 
 /* ---- lies about the arena */
 
@@ -183,7 +181,6 @@ static void connect_is_refused(void (*hello)(struct liar *), void (*arena)(struc
 }
 
 static void lies_at_hello_are_refused(void **state) {
-  (void)state;
   connect_is_refused(hello_closes, liar_arena, GEMMD_DISCONNECTED, "closed the connection");
   connect_is_refused(hello_is_no_msgpack, liar_arena, GEMMD_PROTOCOL, "");
   connect_is_refused(hello_is_half, liar_arena, GEMMD_PROTOCOL, "");
@@ -200,7 +197,6 @@ static void lies_at_hello_are_refused(void **state) {
 }
 
 static void lies_about_the_arena_are_refused(void **state) {
-  (void)state;
   connect_is_refused(liar_hello, arena_without_descriptors, GEMMD_PROTOCOL, "must bring 2 descriptors, got 0");
   connect_is_refused(liar_hello, arena_without_wakeup, GEMMD_PROTOCOL, "must bring 2 descriptors, got 1");
   connect_is_refused(liar_hello, arena_with_three_descriptors, GEMMD_PROTOCOL, "must bring 2 descriptors, got 3");

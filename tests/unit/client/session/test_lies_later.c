@@ -71,7 +71,6 @@ static void weight_is_refused(void) {
 }
 
 static void parts_that_do_not_fit_are_refused(void **state) {
-  (void)state;
   lied_weight = good_weight();
   lied_weight.parts[1].device = LIAR_DEVICES;
   weight_is_refused();
@@ -160,7 +159,6 @@ static uint64_t largest_tag(uint64_t tag) {
 }
 
 static void unknown_tags_end_the_session(void **state) {
-  (void)state;
   unknown_tag_ends_the_session(another_slot);
   unknown_tag_ends_the_session(another_part);
   unknown_tag_ends_the_session(no_tag);
@@ -174,7 +172,6 @@ static void pings_with_another_payload(struct liar *liar) {
 }
 
 static void a_ping_must_come_back(void **state) {
-  (void)state;
   struct liar liar;
   gemmd_session *session = session_with(&liar, pings_with_another_payload, 0);
   assert_int_equal(gemmd_ping(session, NULL), GEMMD_PROTOCOL);
@@ -201,7 +198,6 @@ static bool no_weight(void *user, const gemmd_weight_info *info) {
 }
 
 static void late_answers_and_unknown_events_are_dropped(void **state) {
-  (void)state;
   struct liar liar;
   int before = liar_descriptors();
   gemmd_session *session = session_with(&liar, pings_late, SHORT_MS);
@@ -230,7 +226,6 @@ static bool count_weight(void *user, const gemmd_weight_info *info) {
 }
 
 static void a_list_must_move_on(void **state) {
-  (void)state;
   struct liar liar;
   int count = 0;
   gemmd_session *session = session_with(&liar, lists_forever, 0);
@@ -246,7 +241,6 @@ static void sends_garbage(struct liar *liar) {
 
 /* What comes unasked makes the event loop's descriptor readable, and so does the end. */
 static void garbage_reaches_the_event_loop(void **state) {
-  (void)state;
   struct liar liar;
   gemmd_session *session = session_with(&liar, sends_garbage, 0);
   struct pollfd readable = {.fd = gemmd_fd(session), .events = POLLIN};
@@ -265,7 +259,6 @@ static void sends_an_event(struct liar *liar) {
 
 /* Nothing else comes: a dispatch that took it in and waited for more would not return. */
 static void what_is_there_already_ends_a_dispatch(void **state) {
-  (void)state;
   struct liar liar;
   gemmd_session *session = session_with(&liar, sends_an_event, 0);
   struct pollfd readable = {.fd = gemmd_fd(session), .events = POLLIN};
@@ -302,14 +295,12 @@ struct pings {
 
 static bool next_ping(void *user, unsigned slot, struct call *call) {
   struct pings *pings = user;
-  (void)slot;
   *call = (struct call){.command = COMMAND_ping, .request = &pings->request, .reply = &pings->reply, .fd = -1};
   return pings->next++ < 3;
 }
 
 static void ping_done(void *user, unsigned slot, enum status status) {
   struct pings *pings = user;
-  (void)slot;
   assert_int_equal(status, STATUS_OK);
   pings->done++;
 }
@@ -319,7 +310,6 @@ static void calls_sleep_until_they_are_answered(void **state) {
   struct liar liar;
   struct pings pings = {.request = {.payload = 1}};
   const struct calls calls = {.width = 1, .next = next_ping, .done = ping_done, .user = &pings};
-  (void)state;
   gemmd_session *session = session_with(&liar, answers_late, 0);
   atomic_store(&waits, 0);
   assert_int_equal(calls_make(session, &calls), STATUS_OK);

@@ -48,7 +48,6 @@ static struct ring_completion completion_of(enum status status, uint32_t device_
 }
 
 static void a_full_table_takes_no_more(void **state) {
-  (void)state;
   struct pending pending = pending_make(4);
   struct request *requests[4];
   for (int i = 0; i < 4; i++) {
@@ -66,7 +65,6 @@ static void a_full_table_takes_no_more(void **state) {
 }
 
 static void tickets_are_never_used_again(void **state) {
-  (void)state;
   struct pending pending = pending_make(1);
   uint64_t last = 0;
   for (int i = 0; i < 1000; i++) {
@@ -83,7 +81,6 @@ static void tickets_are_never_used_again(void **state) {
 }
 
 static void unknown_tickets_are_not_found(void **state) {
-  (void)state;
   struct pending pending = pending_make(2);
   uint64_t ticket = pending_add(&pending, &whole, single, 1)->ticket;
   assert_null(pending_find(&pending, 0));
@@ -95,7 +92,6 @@ static void unknown_tickets_are_not_found(void **state) {
 }
 
 static void tags_name_an_open_part_of_their_device(void **state) {
-  (void)state;
   struct pending pending = pending_make(2);
   struct request *request = pending_add(&pending, &whole, split, 2), *found;
   struct ring_completion done = completion_of(STATUS_OK, 1, 1);
@@ -121,7 +117,6 @@ static void tags_name_an_open_part_of_their_device(void **state) {
 }
 
 static void a_part_asks_for_its_own_columns(void **state) {
-  (void)state;
   struct pending pending = pending_make(1);
   struct request *request = pending_add(&pending, &whole, split, 2);
   struct ring_submission out;
@@ -145,7 +140,6 @@ static void a_part_asks_for_its_own_columns(void **state) {
 }
 
 static void without_bias_there_is_no_offset_to_shift(void **state) {
-  (void)state;
   struct pending pending = pending_make(1);
   struct ring_submission plain = whole, out;
   plain.bias_type = GEMM_TYPE_NONE;
@@ -156,7 +150,6 @@ static void without_bias_there_is_no_offset_to_shift(void **state) {
 }
 
 static void a_request_ends_with_its_last_part(void **state) {
-  (void)state;
   struct pending pending = pending_make(2);
   struct request *request = pending_add(&pending, &whole, split, 2);
   struct ring_completion slow = completion_of(STATUS_OK, 900, 10), quick = completion_of(STATUS_OK, 100, 20);
@@ -175,7 +168,6 @@ static void a_request_ends_with_its_last_part(void **state) {
 }
 
 static void the_first_failure_is_the_one_that_is_told(void **state) {
-  (void)state;
   struct pending pending = pending_make(2);
   struct request *request = pending_add(&pending, &whole, split, 2);
   struct ring_completion invalid = completion_of(STATUS_INVALID, 0, 0);
@@ -190,7 +182,6 @@ static void the_first_failure_is_the_one_that_is_told(void **state) {
 }
 
 static void a_slot_forgets_who_had_it_before(void **state) {
-  (void)state;
   struct pending pending = pending_make(1);
   struct request *request = pending_add(&pending, &whole, split, 2);
   struct error lost;
@@ -210,7 +201,6 @@ static void a_slot_forgets_who_had_it_before(void **state) {
 }
 
 static void results_come_in_the_order_of_their_ends(void **state) {
-  (void)state;
   struct pending pending = pending_make(LIMIT_RING_ENTRIES);
   struct request *requests[LIMIT_RING_ENTRIES];
   struct ring_completion done = completion_of(STATUS_OK, 0, 0);

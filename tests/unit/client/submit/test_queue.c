@@ -117,7 +117,6 @@ static void replace(struct scene *scene, uint32_t device) {
 }
 
 static void a_product_travels(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   struct ring_submission seen;
   gemmd_result result;
@@ -147,7 +146,6 @@ static void a_product_travels(void **state) {
 }
 
 static void what_is_wrong_is_told_before_anything_is_sent(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SPLIT);
   struct ring_submission seen;
   float local[4];
@@ -176,7 +174,6 @@ static void what_is_wrong_is_told_before_anything_is_sent(void **state) {
 }
 
 static void the_scale_of_x_is_looked_at_where_it_counts(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   struct ring_submission seen;
   uint64_t ticket;
@@ -198,7 +195,6 @@ static void the_scale_of_x_is_looked_at_where_it_counts(void **state) {
 }
 
 static void full_means_busy_until_results_are_taken(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   uint64_t ticket;
   gemmd_result result;
@@ -214,7 +210,6 @@ static void full_means_busy_until_results_are_taken(void **state) {
 }
 
 static void other_results_wait_for_their_turn(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   gemmd_result result;
   uint64_t first = submit(&scene), second = submit(&scene), third = submit(&scene);
@@ -230,7 +225,6 @@ static void other_results_wait_for_their_turn(void **state) {
 }
 
 static void a_split_asks_every_device_and_ends_with_the_last(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SPLIT);
   gemmd_result result;
   uint64_t ticket = submit(&scene);
@@ -242,7 +236,6 @@ static void a_split_asks_every_device_and_ends_with_the_last(void **state) {
 }
 
 static void replicas_share_the_work(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_REPLICAS);
   struct ring_submission seen;
   for (int i = 0; i < ENTRIES; i++)
@@ -256,7 +249,6 @@ static void replicas_share_the_work(void **state) {
 }
 
 static void a_failed_replica_gets_no_work(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_REPLICAS);
   uint64_t ticket;
   ring_set_worker_state(scene.session->queues[0].ring.queue, RING_WORKER_FAILED);
@@ -270,7 +262,6 @@ static void a_failed_replica_gets_no_work(void **state) {
 }
 
 static void a_successor_is_asked_for_what_was_not_answered(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   struct ring_submission taken, again[2], none;
   gemmd_result result;
@@ -298,7 +289,6 @@ static void a_successor_is_asked_for_what_was_not_answered(void **state) {
 }
 
 static void the_second_loss_is_told(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SPLIT);
   struct ring_submission seen;
   gemmd_result result;
@@ -321,7 +311,6 @@ static void the_second_loss_is_told(void **state) {
 
 /* What is asked for while there is no worker has not been lost with the one that died. */
 static void what_no_worker_has_taken_is_not_lost(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   struct ring_submission seen;
   uint64_t before = submit(&scene);
@@ -338,7 +327,6 @@ static void what_no_worker_has_taken_is_not_lost(void **state) {
 }
 
 static void a_full_ring_survives_a_loss(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   gemmd_result result;
   for (int i = 0; i < ENTRIES; i++)
@@ -353,7 +341,6 @@ static void a_full_ring_survives_a_loss(void **state) {
 }
 
 static void a_wait_ends_at_its_time(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   gemmd_result result = {0};
   assert_int_equal(gemmd_wait_any_until(scene.session, UINT64_MAX, &result), GEMMD_NOT_FOUND);
@@ -372,7 +359,6 @@ static void a_wait_ends_at_its_time(void **state) {
 }
 
 static void a_failed_device_ends_what_it_has(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   uint64_t first = submit(&scene), second = submit(&scene), ticket;
   serve(&scene, 0, STATUS_OK);
@@ -385,7 +371,6 @@ static void a_failed_device_ends_what_it_has(void **state) {
 }
 
 static void the_end_of_the_daemon_ends_what_is_in_flight(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   gemmd_result result;
   uint64_t first = submit(&scene), second = submit(&scene), ticket;
@@ -401,7 +386,6 @@ static void the_end_of_the_daemon_ends_what_is_in_flight(void **state) {
 }
 
 static void who_only_looks_notices_the_end_too(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   uint64_t ticket = submit(&scene);
   assert_int_equal(gemmd_wait(scene.session, ticket, 0, NULL), GEMMD_TIMEOUT);
@@ -413,7 +397,6 @@ static void who_only_looks_notices_the_end_too(void **state) {
 
 /* A worker is lost and its device given up between two looks. */
 static void a_loss_and_a_failure_seen_at_once_end_what_is_in_flight(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   uint64_t first = submit(&scene), second = submit(&scene);
   serve(&scene, 0, STATUS_OK);
@@ -426,7 +409,6 @@ static void a_loss_and_a_failure_seen_at_once_end_what_is_in_flight(void **state
 
 /* Whatever has happened before, a completion must find the flag up or the wakeup written. */
 static void an_event_loop_is_never_left_asleep(void **state) {
-  (void)state;
   struct scene scene = scene_make(PLACEMENT_SINGLE);
   struct ring_submission seen;
   gemmd_result result;

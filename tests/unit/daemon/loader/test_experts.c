@@ -49,7 +49,6 @@ static void expect_expert(const struct loaded *all, int64_t place, const struct 
 }
 
 static void test_each_is_a_weight(void **state) {
-  (void)state;
   float *values = loading_values((int64_t)E * N * K);
   int fd = make_file(values);
   for (int kind = 0; kind < (int)(sizeof kinds / sizeof *kinds); kind++) {
@@ -82,7 +81,6 @@ static void test_each_is_a_weight(void **state) {
 
 /* Fused, and the part of a rank: of each expert rows of each tensor, or columns. */
 static void test_ranks(void **state) {
-  (void)state;
   enum { ROWS = 8, COLUMNS = 32 };
   float *values = loading_values(2 * 2 * ROWS * COLUMNS);
   struct loading_file file = {0};
@@ -118,7 +116,6 @@ static void test_ranks(void **state) {
 }
 
 static void test_refused(void **state) {
-  (void)state;
   float *values = loading_values((int64_t)E * N * K);
   struct loading_file file = {0};
   loading_add(&file, "all", "F32", 3, N, K, values, (size_t)E * N * K * sizeof *values);

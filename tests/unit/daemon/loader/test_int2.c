@@ -16,7 +16,6 @@
 #include <cmocka.h>
 
 static void test_stored_int2(void **state) {
-  (void)state;
   enum { N = 3, COLUMNS = 35 }; /* K = 140: two groups */
   uint8_t codes[N * COLUMNS];
   uint16_t scales[N * 2];
@@ -50,7 +49,6 @@ static void test_stored_int2(void **state) {
 
 /* With one group in a row [N] may stand for two modes: groups, unless a row's are asked for. */
 static void test_one_group_a_row(void **state) {
-  (void)state;
   enum { N = 5, COLUMNS = 32 }; /* K = 128 */
   static const enum gemm_scale asked[] = {GEMM_SCALE_NONE, GEMM_SCALE_GROUP, GEMM_SCALE_ROW};
   static const enum gemm_scale found[] = {GEMM_SCALE_GROUP, GEMM_SCALE_GROUP, GEMM_SCALE_ROW};
@@ -79,7 +77,6 @@ static void test_one_group_a_row(void **state) {
 
 /* Four codes a byte: K is a multiple of 4 where they are stored, and any where they are made of numbers. */
 static void test_any_k_from_numbers(void **state) {
-  (void)state;
   enum { N = 3 };
   static const int64_t ks[] = {1, 3, 127, 129, 130, 131};
   for (int i = 0; i < 6; i++) {
@@ -129,7 +126,6 @@ static void release(struct made *made) {
 
 /* Bands of several rows, the last one short. */
 static void test_numbers_are_those_of_the_file(void **state) {
-  (void)state;
   enum { N = 1001, K = 1300 };
   float *values = loading_values(N * K);
   int fd = loading_f32(values, N, K);
@@ -154,7 +150,6 @@ static void test_numbers_are_those_of_the_file(void **state) {
 
 /* Columns of one rank, of two tensors, the rows of one behind those of the other. */
 static void test_parts_of_fused_tensors(void **state) {
-  (void)state;
   enum { N = 6, MORE = 3, K = 512, PART = K / 2 };
   float *values = loading_values((N + MORE) * K);
   struct loading_file builder = {0};
@@ -197,7 +192,6 @@ static void expect_made_here(enum gemm_format format, enum gemm_scale scale, int
 }
 
 static void test_the_rest_is_made_here(void **state) {
-  (void)state;
   expect_made_here(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 5, 40);
   expect_made_here(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 5, 40);
   expect_made_here(GEMM_FORMAT_INT2, GEMM_SCALE_ROW, 5, 40);
@@ -256,7 +250,6 @@ static void expect_four(int fd, enum gemm_format format, enum gemm_scale scale, 
 }
 
 static void test_stored_four_bits(void **state) {
-  (void)state;
   uint16_t f16[9], bf16[9];
   uint8_t powers[9];
   for (int i = 0; i < 9; i++) {
@@ -274,7 +267,6 @@ static void test_stored_four_bits(void **state) {
 
 /* Any finite number is one. */
 static void test_real_zero_points(void **state) {
-  (void)state;
   uint16_t zeros[9] = {0x0001, 0x8000, 0x4877, 0xc500, 0x7bff, 0xfbff, 0x4b80, 0, 0x3c00};
   static const uint16_t bad[] = {0x7c00, 0xfc00, 0x7e01};
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT4, GEMM_SCALE_NONE);
@@ -301,7 +293,6 @@ static void refuse_four(int fd, enum gemm_format format, enum status status, con
 }
 
 static void test_bad_four_bits(void **state) {
-  (void)state;
   uint16_t f16[9] = {0}, infinite[9] = {[4] = 0x7c00}, nan[9] = {[8] = 0x7e01};
   uint8_t powers[9] = {[7] = 255};
   float f32[9] = {0};
@@ -326,7 +317,6 @@ static void test_bad_four_bits(void **state) {
 
 /* Scales of 0 are good: all of such a group is. */
 static void test_zero_scales(void **state) {
-  (void)state;
   uint16_t zeros[9] = {0};
   expect_four(four_file("F16", zeros, sizeof zeros, -1, 0), GEMM_FORMAT_INT4A8, GEMM_SCALE_GROUP32, zeros,
               sizeof zeros);
@@ -361,7 +351,6 @@ static double four_error(int fd, const float *values, int64_t n, int64_t k, enum
 }
 
 static void test_four_bits_from_numbers(void **state) {
-  (void)state;
   static const int64_t ks[] = {1, 31, 33, 130, 300};
   for (int i = 0; i < 5; i++) {
     enum { N = 4 };

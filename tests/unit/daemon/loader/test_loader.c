@@ -76,14 +76,12 @@ static void expect_absmax(enum gemm_format format, enum gemm_scale scale, int64_
 }
 
 static void test_int8(void **state) {
-  (void)state;
   expect_absmax(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 1, 1);
   expect_absmax(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 5, 19);
   expect_absmax(GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 7, 33);
 }
 
 static void test_fp8(void **state) {
-  (void)state;
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 5, 19);
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 7, 32);
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 1, 1);
@@ -92,7 +90,6 @@ static void test_fp8(void **state) {
 
 /* More than one band and, with block scales, more than one tile of columns. */
 static void test_many_bands(void **state) {
-  (void)state;
   expect_absmax(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 700, 1001);
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 700, 1001);
   expect_absmax(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 257, 4500);
@@ -131,7 +128,6 @@ static void expect_int2(enum gemm_scale scale, enum gemm_method method, int64_t 
 }
 
 static void test_int2(void **state) {
-  (void)state;
   expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_DEFAULT, 1, 1);
   expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_LEAST_SQUARES, 9, 300);
   expect_int2(GEMM_SCALE_GROUP, GEMM_METHOD_TERNARY, 9, 130);
@@ -140,7 +136,6 @@ static void test_int2(void **state) {
 }
 
 static void test_halves(void **state) {
-  (void)state;
   const float values[] = {1.0f, -2.5f, 1e-8f, 65504.0f, 0.1f, 3.0f};
   int fd = loading_f32(values, 2, 3);
   for (enum gemm_format format = GEMM_FORMAT_F16; format <= GEMM_FORMAT_BF16; format++) {
@@ -160,7 +155,6 @@ static void test_halves(void **state) {
 
 /* The same numbers as F16, BF16 and F32 give the same weight. */
 static void test_source_types(void **state) {
-  (void)state;
   const float values[] = {1.0f, -0.5f, 0.25f, 2.0f, -8.0f, 0.0f, 1.5f, 96.0f};
   uint16_t f16[8], bf16[8];
   uint8_t hash[32];
@@ -189,7 +183,6 @@ static void test_source_types(void **state) {
 /* ---- stored as they are */
 
 static void test_stored_scale_names_and_types(void **state) {
-  (void)state;
   static const char *const names[] = {"m.weight_scale", "m.weight_scale_inv", "m.weight.scale",
                                       "m.scale",        "m.scales",           "m.scale_weight"};
   const int8_t codes[] = {1, -2, 3, -128, 127, 0};
@@ -257,7 +250,6 @@ static void expect_mode(int64_t n, int64_t k, int rank, int64_t rows, int64_t co
 }
 
 static void test_stored_scale_modes(void **state) {
-  (void)state;
   expect_mode(130, 260, 0, 0, 0, GEMM_SCALE_NONE, GEMM_SCALE_ONE);
   expect_mode(130, 260, 1, 1, 0, GEMM_SCALE_NONE, GEMM_SCALE_ONE);
   expect_mode(130, 260, 2, 1, 1, GEMM_SCALE_ONE, GEMM_SCALE_ONE);
@@ -279,7 +271,6 @@ static void test_stored_scale_modes(void **state) {
 /* ---- identity */
 
 static void test_same_result_with_any_number_of_threads(void **state) {
-  (void)state;
   enum { N = 300, K = 2000 };
   float *values = loading_values(N * K);
   int fd = loading_f32(values, N, K);
@@ -305,7 +296,6 @@ static void test_same_result_with_any_number_of_threads(void **state) {
 }
 
 static void test_hash_tells_contents_apart(void **state) {
-  (void)state;
   /* Equal canonical bytes, different weights: K 15 and 16 of zeros; and one value apart. */
   const float zeros[16] = {0}, one[16] = {[9] = 1.0f};
   const struct {
@@ -340,7 +330,6 @@ struct order {
 
 static enum status fail_in_order(void *context, uint64_t band, void *scratch, struct error *error) {
   struct order *order = context;
-  (void)scratch;
   while (band == order->late && !atomic_load(&order->failed))
     sched_yield();
   for (int i = 0; band == order->late && i < 1000; i++)
@@ -350,7 +339,6 @@ static enum status fail_in_order(void *context, uint64_t band, void *scratch, st
 }
 
 static void test_first_bad_band_is_named(void **state) {
-  (void)state;
   for (uint64_t trial = 0; trial < 20; trial++) {
     struct order order = {.late = trial % 2};
     struct bands bands = {.count = 2, .scratch_bytes = 1, .threads = 2, .work = fail_in_order, .context = &order};
@@ -379,7 +367,6 @@ static void header_of(const struct loaded *loaded, const char *kind, uint8_t hea
 
 /* Both hashes, as tree.h describes them, of a content of several leaves. */
 static void test_hashes_are_what_they_are_said_to_be(void **state) {
-  (void)state;
   enum { N = 700, K = 4000, LEAF = 1 << 20 };
   float *values = loading_values(N * K);
   int fd = loading_f32(values, N, K);
@@ -428,7 +415,6 @@ static bool see(void *user, uint64_t done, uint64_t total) {
 }
 
 static void test_progress_and_cancel(void **state) {
-  (void)state;
   float *values = loading_values(40 * 50);
   int fd = loading_f32(values, 40, 50);
   struct message_weight_load request = loading_request(GEMM_FORMAT_FP8, GEMM_SCALE_ONE);

@@ -74,7 +74,6 @@ static void receive(int control, struct packet *packet, struct message_head *hea
 }
 
 static void test_process_loads(void **state) {
-  (void)state;
   float *values = loading_values(300 * 1000);
   int fd = loading_f32(values, 300, 1000), control, events = 0;
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_GROUP);
@@ -146,7 +145,6 @@ static void expect_failure(uint32_t command, const struct message_weight_load *r
 }
 
 static void test_process_refuses(void **state) {
-  (void)state;
   const float values[] = {1};
   int fd = loading_f32(values, 1, 1);
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT8, GEMM_SCALE_ROW);
@@ -158,7 +156,6 @@ static void test_process_refuses(void **state) {
 }
 
 static void test_process_ends_with_its_socket(void **state) {
-  (void)state;
   int control;
   pid_t pid = start_loader(&control);
   close(control);

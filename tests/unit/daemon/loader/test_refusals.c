@@ -17,7 +17,6 @@
 #include "tests/support/worker/loading.h"
 
 static void test_values_are_refused_by_place(void **state) {
-  (void)state;
   enum { N = 600, K = 1000 };
   float *values = loading_values(N * K);
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT8, GEMM_SCALE_ROW);
@@ -62,7 +61,6 @@ static void refuse_stored(const char *dtype, uint8_t code, float first_scale, en
 }
 
 static void test_stored_values_are_refused(void **state) {
-  (void)state;
   const enum gemm_format fp8 = GEMM_FORMAT_FP8, int8 = GEMM_FORMAT_INT8;
   refuse_stored("F8_E4M3", 0x7f, 1.0f, fp8, STATUS_BAD_FILE, "row 1, column 2");
   refuse_stored("F8_E4M3", 0xff, 1.0f, fp8, STATUS_BAD_FILE, "row 1, column 2");
@@ -78,7 +76,6 @@ static void test_stored_values_are_refused(void **state) {
 
 /* The shape is said as the file has it. */
 static void test_scales_of_a_wrong_shape(void **state) {
-  (void)state;
   const uint8_t codes[8] = {0};
   const float scales[] = {1, 1, 1, 1, 1, 1};
   for (int rank = 1; rank <= 2; rank++) {
@@ -93,7 +90,6 @@ static void test_scales_of_a_wrong_shape(void **state) {
 }
 
 static void test_requests_are_refused(void **state) {
-  (void)state;
   const float values[] = {1, 2, 3, 4};
   const int8_t codes[] = {1, 2, 3, 4};
   struct loading_file builder = {0};
@@ -139,20 +135,19 @@ static void test_requests_are_refused(void **state) {
   loading_refuse(fd, &other, STATUS_INVALID, "scale mode");
   other = request;
   other.method = GEMM_METHOD_TERNARY;
-  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 3 does not make int8");
+  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method ternary does not make int8");
   other.method = 4;
-  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 4");
+  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method unknown");
   other = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_GROUP);
   other.method = GEMM_METHOD_ABSMAX;
-  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 1 does not make int2");
+  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method absmax does not make int2");
   other = loading_request(GEMM_FORMAT_F16, GEMM_SCALE_NONE);
   other.method = GEMM_METHOD_ABSMAX;
-  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method 1 does not make f16");
+  loading_refuse(fd, &other, STATUS_UNSUPPORTED, "method absmax does not make f16");
   close(fd);
 }
 
 static void test_descriptors_are_refused(void **state) {
-  (void)state;
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT8, GEMM_SCALE_ROW);
   int ends[2];
   assert_int_equal(pipe(ends), 0);
@@ -180,7 +175,6 @@ static void test_descriptors_are_refused(void **state) {
 }
 
 static void test_sparse_giant_is_refused(void **state) {
-  (void)state;
   /* A file of 512 TiB costs its maker nothing. */
   const char *json = "{\"w\":{\"dtype\":\"F32\",\"shape\":[16777216,8388608],\"data_offsets\":[0,562949953421312]}}";
   uint64_t length = strlen(json);
@@ -194,7 +188,6 @@ static void test_sparse_giant_is_refused(void **state) {
 }
 
 static void test_file_truncated_while_read(void **state) {
-  (void)state;
   enum { N = 8, K = 100 };
   float *values = loading_values(N * K);
   int fd = loading_f32(values, N, K);

@@ -49,7 +49,6 @@ static pid_t start_filling(void) {
 }
 
 static void places_are_kept_for_admins(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.sessions_max = 5;
@@ -68,7 +67,6 @@ static void bob_gets_in(void) {
 }
 
 static void one_user_does_not_take_all_places(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.user_sessions_max = 3;
@@ -108,7 +106,6 @@ static void use_all_caps(void) {
 }
 
 static void caps_of_a_user_hold_over_its_sessions(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.user_requests_max = 12;
@@ -132,7 +129,6 @@ static void use_all_names(void) {
 }
 
 static void names_of_a_user_are_capped(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.user_names_max = 2;
@@ -148,7 +144,6 @@ static void refused_connections_are_not_without_end(void **state) {
   static struct peer_reply reply;
   static int silent[MANY];
   int count = 0;
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.sessions_max = 1;
@@ -199,7 +194,6 @@ static void share_more_than_allowed(void) {
 }
 
 static void memory_of_a_users_own_counts_as_that_of_arenas(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.user_arena_bytes_max = 65536 * 3 - 1; /* no more than two of those pieces, because rings come on top */
@@ -230,7 +224,6 @@ static void ask_in_haste(void) {
 
 static void messages_that_come_too_fast_wait(void **state) {
   char byte = 1;
-  (void)state;
   if (geteuid() != 0)
     skip();
   life.config.user_messages_per_s = 1;
@@ -259,7 +252,6 @@ static void the_descriptor_limit_still_answers(void **state) {
   const struct message_empty nothing = {.reserved = 0};
   const struct rlimit low = {.rlim_cur = LIMIT, .rlim_max = LIMIT};
   int held[LIMIT], count = 0, admin;
-  (void)state;
   life.config.use_group[0] = life.config.admin_group[0] = '\0';
   life_begin();
   assert_int_equal(prlimit(life.supervisor, RLIMIT_NOFILE, &low, NULL), 0);

@@ -10,7 +10,6 @@
 
 static void gemmd_ends_with_its_last_session(void **state) {
   const struct message_empty nothing = {.reserved = 0};
-  (void)state;
   life.config.use_group[0] = life.config.admin_group[0] = '\0';
   life_begin();
   int old = peer_connect(&life.config), asker = peer_connect(&life.config);
@@ -33,7 +32,6 @@ static void nobody_new_gets_in(void) {
 
 static void a_draining_gemmd_takes_nobody_new(void **state) {
   const struct message_empty nothing = {.reserved = 0};
-  (void)state;
   if (geteuid() != 0)
     skip();
   life_begin();

@@ -41,7 +41,6 @@ static struct stuck {
 } stuck;
 
 static int start(void **state) {
-  (void)state;
   peer_config(&config);
   config.arena_bytes_max = 1 << 20;
   supervisor = peer_start_embedded(&config, &peer);
@@ -59,7 +58,6 @@ static void stuck_unmount(void) {
 }
 
 static int stop(void **state) {
-  (void)state;
   if (stuck.pid != 0) /* a test has failed */
     stuck_unmount();
   close(peer);
@@ -99,7 +97,6 @@ static enum status adopt(int fd) {
 static void memory_that_is_not_safe_to_map_is_refused(void **state) {
   int pair[2];
   char path[64];
-  (void)state;
   assert_int_equal(adopt(memory(0, arena_bytes(), 0)), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(adopt(memory(0, arena_bytes(), F_SEAL_SHRINK)), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(adopt(memory(0, arena_bytes(), F_SEAL_SHRINK | F_SEAL_GROW)), STATUS_BAD_DESCRIPTOR);
@@ -133,7 +130,6 @@ static void memory_that_is_not_safe_to_map_is_refused(void **state) {
 
 static void sizes_of_an_arena_of_ones_own_are_checked(void **state) {
   int fd = memory(0, arena_bytes(), good_seals);
-  (void)state;
   assert_int_equal(adopt_as(fd, arena_bytes(), 0), STATUS_INVALID);
   assert_int_equal(adopt_as(fd, arena_bytes(), 3), STATUS_INVALID);
   assert_int_equal(adopt_as(fd, arena_bytes(), 512), STATUS_INVALID);
@@ -151,7 +147,6 @@ static void sizes_of_an_arena_of_ones_own_are_checked(void **state) {
 static void rings_are_made_anew_and_tensors_stay(void **state) {
   int fd = memory(0, arena_bytes(), good_seals);
   uint8_t *base = mmap(NULL, arena_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  (void)state;
   assert_ptr_not_equal(base, MAP_FAILED);
   memset(base, 0xab, arena_bytes());
   assert_int_equal(adopt_as(fd, arena_bytes(), ENTRIES), STATUS_OK);
@@ -175,7 +170,6 @@ static void holes_in_an_arena_harm_nobody_else(void **state) {
   struct message_queue_open queue = {.device = 0};
   struct ring_client ring;
   static struct peer_reply reply;
-  (void)state;
   int fd = memory(0, arena_bytes(), good_seals);
   uint8_t *base = mmap(NULL, arena_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   assert_ptr_not_equal(base, MAP_FAILED);
@@ -203,7 +197,6 @@ static void holes_in_an_arena_harm_nobody_else(void **state) {
 static void a_handle_that_was_given_back_stands_for_nothing(void **state) {
   const struct message_tensor_open request = {.device = 0, .bytes = PAGE};
   struct message_tensor_handle first, second;
-  (void)state;
   int fd = memory(0, PAGE, F_SEAL_SHRINK);
   peer_arena(peer, ENTRIES);
   assert_int_equal(peer_ask(peer, COMMAND_tensor_open, &request, &fd, 1, &first, &failure), STATUS_OK);
@@ -227,7 +220,6 @@ static enum status load_from(int fd) {
 
 static void files_that_are_none_are_not_loaded(void **state) {
   int pair[2];
-  (void)state;
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
   assert_int_equal(load_from(pair[0]), STATUS_BAD_DESCRIPTOR);
   close(pair[1]);
@@ -307,7 +299,6 @@ static int stuck_open(void) {
 
 /* To read it, to ask how large it is, or to close it would wait for the client, and not even SIGKILL would end that. */
 static void a_file_that_a_user_serves_is_not_touched(void **state) {
-  (void)state;
   int file = stuck_open(), good = peer_file(64, 64, 1);
   struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
   for (int i = 0; i < 4; i++) {
@@ -329,7 +320,6 @@ enum { MOST = 256 };
 
 static void descriptors_that_cannot_be_closed_are_so_many(void **state) {
   static struct peer_reply reply;
-  (void)state;
   int file = stuck_open(), good = peer_file(64, 64, 1);
   struct message_weight_load request = peer_load("stuck"), other = peer_load("w");
   for (int i = 0; i < MOST; i++)
@@ -367,7 +357,6 @@ static void bob_loads(void) {
 
 static void a_users_descriptors_cost_others_nothing(void **state) {
   char byte;
-  (void)state;
   if (!stuck_mount())
     skip();
   life_begin();
@@ -406,7 +395,6 @@ static struct message_status_reply ask_status(void) {
 static void a_descriptor_that_cannot_be_closed_holds_up_no_upgrade(void **state) {
   struct daemon daemon;
   char byte;
-  (void)state;
   if (!stuck_mount())
     skip();
   daemon_make(&daemon, "");
@@ -434,7 +422,6 @@ static void a_descriptor_that_cannot_be_closed_holds_up_no_upgrade(void **state)
 
 /* Freeing it takes a thread of its own; what is small is freed at once. */
 static void large_memory_is_closed_in_the_end(void **state) {
-  (void)state;
   int small = memory(0, PAGE, 0), large = memory(0, (uint64_t)64 << 20, 0);
   closing_memory(small);
   assert_int_equal(fcntl(small, F_GETFD), -1);
@@ -505,7 +492,6 @@ static void load_from_overlay(void) {
 }
 
 static void an_overlay_of_a_user_is_not_read(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life_begin();

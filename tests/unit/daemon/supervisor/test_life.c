@@ -24,7 +24,6 @@ static uint64_t bytes_of_weight(void) {
 static void equal_content_is_stored_once_and_freed_at_the_last_name(void **state) {
   struct message_weight_info first, second;
   struct message_weight_unload_reply left;
-  (void)state;
   life_begin();
   int peer = life_client();
   assert_int_equal(life_load(peer, "a", 1, false, &first), STATUS_OK);
@@ -57,7 +56,6 @@ static void equal_content_is_stored_once_and_freed_at_the_last_name(void **state
 
 static void other_content_under_a_name_needs_replace(void **state) {
   struct message_weight_info first, second;
-  (void)state;
   life_begin();
   int peer = life_client();
   assert_int_equal(life_load(peer, "a", 1, false, &first), STATUS_OK);
@@ -89,7 +87,6 @@ static void staged_weights_get_their_names_together_or_not_at_all(void **state) 
   const struct message_weight_commit all = {.instead_of = ""};
   const struct message_empty nothing = {.reserved = 0};
   struct message_weight_commit_reply reply;
-  (void)state;
   life_begin();
   int peer = life_client(), other = life_client();
   assert_int_equal(stage(peer, "a", 1), STATUS_OK);
@@ -121,7 +118,6 @@ static void staged_weights_get_their_names_together_or_not_at_all(void **state) 
 static void open_handles_keep_a_content(void **state) {
   struct message_weight_info info, opened;
   struct message_weight_unload_reply left;
-  (void)state;
   life_begin();
   int peer = life_client(), other = life_client();
   assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
@@ -150,7 +146,6 @@ static void open_handles_keep_a_content(void **state) {
 /* A place that is used again is another handle: whoever kept the old one reaches nothing by it. */
 static void a_handle_that_was_given_back_names_nothing(void **state) {
   struct message_weight_info first, second;
-  (void)state;
   life_begin();
   int peer = life_client();
   peer_arena(peer, 4);
@@ -199,7 +194,6 @@ static void lists_come_in_pages_by_name(void **state) {
   static struct message_weight_list_reply page;
   char name[16];
   unsigned seen = 0;
-  (void)state;
   life_begin();
   int peer = life_client();
   for (unsigned i = 0; i < COUNT; i++) {
@@ -230,7 +224,6 @@ static void loads_of_one_name_at_once_end_consistently(void **state) {
   static struct peer_reply reply;
   struct message_weight_info info;
   int files[4], loaded = 0, shared = 0, refused = 0;
-  (void)state;
   life.config.loaders_max = 4;
   life_begin();
   int peer = life_client();
@@ -255,7 +248,6 @@ static void loads_of_one_name_at_once_end_consistently(void **state) {
 }
 
 static void a_client_that_leaves_takes_its_load_along(void **state) {
-  (void)state;
   life_begin();
   int watcher = life_client();
   for (int i = 0; i < 10; i++) {
@@ -283,7 +275,6 @@ static void a_client_that_leaves_takes_its_load_along(void **state) {
 /* ---- who may */
 
 static void only_owners_unload(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip(); /* to be another user takes root */
   life.config.socket_mode = 0666;
@@ -314,7 +305,6 @@ static void only_owners_unload(void **state) {
 /* ---- daemons and sockets */
 
 static void a_second_daemon_refuses_and_the_first_goes_on(void **state) {
-  (void)state;
   life_begin();
   int peer = life_client();
   assert_int_equal(peer_wait(peer_spawn(&life.config)), 1);
@@ -324,7 +314,6 @@ static void a_second_daemon_refuses_and_the_first_goes_on(void **state) {
 }
 
 static void a_stale_socket_is_replaced(void **state) {
-  (void)state;
   life_begin();
   assert_int_equal(kill(life.supervisor, SIGKILL), 0);
   assert_int_equal(peer_wait(life.supervisor), 128 + SIGKILL);
@@ -338,7 +327,6 @@ static void a_stale_socket_is_replaced(void **state) {
 
 static void a_socket_has_the_mode_that_was_asked_for(void **state) {
   struct stat there;
-  (void)state;
   life.config.socket_mode = 0600;
   life_begin();
   assert_int_equal(stat(life.config.socket, &there), 0);
@@ -349,7 +337,6 @@ static void a_socket_has_the_mode_that_was_asked_for(void **state) {
 static void too_many_sessions_are_told_to_come_back(void **state) {
   static struct peer_reply reply;
   const struct message_hello_request hello = {.version_min = 1, .version_max = 1, .client = "test"};
-  (void)state;
   life.config.sessions_max = 2;
   life_begin();
   int first = life_client(), second = life_client(), third = peer_connect(&life.config);

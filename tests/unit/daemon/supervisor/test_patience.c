@@ -21,7 +21,6 @@
 enum { PATIENCE_MS = 60000 };
 
 static void who_does_not_say_hello_is_cut_off(void **state) {
-  (void)state;
   life_begin();
   int other = life_client(), silent = peer_connect(&life.config);
   peer_expect_end(silent);
@@ -34,7 +33,6 @@ static void who_does_not_say_hello_is_cut_off(void **state) {
 /* What waits for gemmd when its own time is over is read first: gemmd, and not the peer, did not run meanwhile. */
 static void hello_that_came_while_gemmd_stood_still_counts(void **state) {
   enum { LONGER_S = 3 }; /* than a peer has to say hello */
-  (void)state;
   life_begin();
   int other = life_client(), peer = peer_connect(&life.config);
   while (life_status(other)->sessions < 2)
@@ -73,7 +71,6 @@ static int ask_and_do_not_read(int deaf, int other) {
 }
 
 static void who_does_not_read_is_cut_off(void **state) {
-  (void)state;
   life_begin();
   int other = life_client(), deaf = life_client();
   ask_and_do_not_read(deaf, other);
@@ -89,7 +86,6 @@ static void who_does_not_read_is_cut_off(void **state) {
 /* Who sends what is no message gets the replies that were due, and then the end, though it reads them late. */
 static void who_is_cut_off_hears_of_it_late(void **state) {
   static struct peer_reply reply;
-  (void)state;
   life_begin();
   int other = life_client(), deaf = life_client();
   int pings = ask_and_do_not_read(deaf, other);
@@ -109,7 +105,6 @@ static void who_is_cut_off_hears_of_it_late(void **state) {
 static void a_loader_that_does_not_end_is_killed(void **state) {
   char program[64], own[4096] = "";
   struct message_weight_info info;
-  (void)state;
   snprintf(program, sizeof program, "%s/program", life.folder);
   assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
   int file = open(program, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
@@ -175,7 +170,6 @@ static void progress_does_not_pile_up(void **state) {
   struct message_weight_load request = peer_load("a");
   struct message_weight_info info;
   static struct peer_reply reply;
-  (void)state;
   request.progress = true;
   life.config.loaders_max = 1;
   setenv("GEMMD_TEST_CHATTER", "yes", 1);

@@ -24,7 +24,6 @@ static uint64_t look(struct quiet *quiet, struct quiet_sight sight) {
 
 static void it_has_to_be_left_alone_for_a_while(void **state) {
   struct quiet quiet = {0};
-  (void)state;
   assert_int_equal(look(&quiet, sight_at(S)), 0); /* who knows what was before */
   assert_int_equal(look(&quiet, sight_at(6 * (uint64_t)S - 1)), 0);
   assert_int_equal(quiet.why, QUIET_IN_USE);
@@ -35,7 +34,6 @@ static void it_has_to_be_left_alone_for_a_while(void **state) {
 static void whoever_computes_ends_it(void **state) {
   struct quiet quiet = {0};
   struct quiet_sight sight = sight_at(S);
-  (void)state;
   look(&quiet, sight);
   sight = sight_at(7 * (uint64_t)S);
   assert_true(look(&quiet, sight) > 0);
@@ -52,7 +50,6 @@ static void whoever_computes_ends_it(void **state) {
 static void own_work_is_not_taken_for_that_of_others(void **state) {
   struct quiet quiet = {0};
   struct quiet_sight sight = sight_at(S);
-  (void)state;
   look(&quiet, sight);
   sight.now_ns = 6 * (uint64_t)S;
   uint64_t end_ns = look(&quiet, sight);
@@ -77,7 +74,6 @@ static void own_work_is_not_taken_for_that_of_others(void **state) {
 static void what_cannot_be_seen_is_not_assumed(void **state) {
   struct quiet quiet = {0};
   struct quiet_sight sight = sight_at(S);
-  (void)state;
   sight.measured = false;
   look(&quiet, sight);
   sight.now_ns = 100 * (uint64_t)S;
@@ -100,7 +96,6 @@ static void what_cannot_be_seen_is_not_assumed(void **state) {
 static void a_pause_that_ends_early_ends_at_once(void **state) {
   struct quiet quiet = {0};
   struct quiet_sight sight = sight_at(S);
-  (void)state;
   sight.pause_until_ns = 60 * (uint64_t)S;
   assert_int_equal(look(&quiet, sight), 60 * (uint64_t)S);
   sight.now_ns = 10 * (uint64_t)S;
@@ -110,7 +105,6 @@ static void a_pause_that_ends_early_ends_at_once(void **state) {
 }
 
 static void every_reason_has_a_text(void **state) {
-  (void)state;
   for (int i = QUIET_ALLOWED; i <= QUIET_LOOKING; i++)
     assert_true(strlen(quiet_text((enum quiet_why)i)) > 4);
 }
@@ -124,7 +118,6 @@ static struct message_weight_seen shape_of(uint32_t weight, int64_t m) {
 static void a_shape_is_told_once_to_each_worker(void **state) {
   struct untuned untuned = {.list = NULL};
   struct message_weight_seen a = shape_of(1, 4), b = shape_of(2, 4);
-  (void)state;
   assert_null(untuned_tell(&untuned));
   untuned_add(&untuned, &a);
   untuned_add(&untuned, &a);
@@ -145,7 +138,6 @@ static void a_shape_is_told_once_to_each_worker(void **state) {
 static void a_kernel_that_was_found_is_news(void **state) {
   struct untuned untuned = {.list = NULL};
   struct message_weight_seen a = shape_of(1, 4);
-  (void)state;
   untuned_add(&untuned, &a);
   assert_string_equal(untuned_tell(&untuned)->kernel, "");
   snprintf(a.kernel, sizeof a.kernel, "cpu threads=2");
@@ -157,7 +149,6 @@ static void a_kernel_that_was_found_is_news(void **state) {
 
 static void the_oldest_goes_where_there_are_too_many(void **state) {
   struct untuned untuned = {.list = NULL};
-  (void)state;
   for (uint32_t i = 0; i < UNTUNED_MOST + 3; i++) {
     struct message_weight_seen seen = shape_of(i, 1);
     untuned_add(&untuned, &seen);

@@ -16,7 +16,6 @@
 /* ---- handles */
 
 static void a_handle_is_found_until_removed(void **state) {
-  (void)state;
   static const uint32_t some[] = {HANDLE(1, 0),   HANDLE(0, 1),     HANDLE(1, 255),
                                   HANDLE(7, 256), HANDLE(1, 65535), HANDLE(65535, 4096)};
   enum { COUNT = sizeof some / sizeof *some };
@@ -39,7 +38,6 @@ static void a_handle_is_found_until_removed(void **state) {
 }
 
 static void another_generation_is_another_handle(void **state) {
-  (void)state;
   int first, second;
   struct handles handles;
   struct error error;
@@ -56,7 +54,6 @@ static void another_generation_is_another_handle(void **state) {
 }
 
 static void all_indices_can_be_used_and_emptied(void **state) {
-  (void)state;
   static char weights[LIMIT_SESSION_WEIGHTS];
   struct handles handles;
   struct error error;
@@ -74,7 +71,6 @@ static void all_indices_can_be_used_and_emptied(void **state) {
 /* ---- numbers */
 
 static void numbers_that_collide_survive_removals(void **state) {
-  (void)state;
   enum { COUNT = 300 };
   static char items[COUNT];
   static bool there[COUNT];
@@ -142,7 +138,6 @@ static void check_part(enum gemm_format format, enum gemm_scale scale, uint64_t 
 }
 
 static void a_part_has_its_rows_and_their_scales(void **state) {
-  (void)state;
   check_part(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 4 * 7, 7, 100);
   check_part(GEMM_FORMAT_INT8, GEMM_SCALE_ONE, 0, 7, 100);
   check_part(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 4 * 2, 128, 172); /* two block columns */
@@ -154,7 +149,6 @@ static void a_part_has_its_rows_and_their_scales(void **state) {
 }
 
 static void a_part_that_does_not_fit_is_refused(void **state) {
-  (void)state;
   struct gemm_layout whole_layout, part_layout;
   struct gemm_weight part = {.n = 100, .k = 64, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ROW};
   struct error error;

@@ -35,6 +35,7 @@ static const struct gemm_weight shapes[] = {
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_INT4A8, .scale = GEMM_SCALE_GROUP64_BF16_ZEROS_F16},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_MXFP4, .scale = GEMM_SCALE_GROUP32},
     {.n = 70, .k = 1100, .format = GEMM_FORMAT_NVFP4, .scale = GEMM_SCALE_GROUP16_FACTORS},
+    {.n = 70, .k = 1101, .format = GEMM_FORMAT_F16, .scale = GEMM_SCALE_NONE},
 };
 
 static struct backend *open_cpu(int threads) {
@@ -47,14 +48,16 @@ static struct backend *open_cpu(int threads) {
 
 static void test_bits_do_not_depend_on_threads(void **state) {
   static const int threads[] = {1, 2, 3, 7};
-  (void)state;
   for (int i = 0; i < COUNT(shapes); i++) {
     struct oracle_weight weight;
     struct oracle_x x;
     struct device device;
     void *first = NULL;
     oracle_weight_make(&weight, &shapes[i], 1);
-    oracle_x_make(&x, 70, shapes[i].k, shapes[i].format == GEMM_FORMAT_BF16 ? GEMM_BF16 : GEMM_F32, 1, 2);
+    enum gemm_type x_type = shapes[i].format == GEMM_FORMAT_BF16  ? GEMM_BF16
+                            : shapes[i].format == GEMM_FORMAT_F16 ? GEMM_F16
+                                                                  : GEMM_F32;
+    oracle_x_make(&x, 70, shapes[i].k, x_type, 1, 2);
     for (int t = 0; t < COUNT(threads); t++) {
       device_open(&device, &cpu_backend, 1, 1 << 20);
       cpu_backend.close(device.backend);
@@ -80,7 +83,6 @@ static void test_bits_do_not_depend_on_threads(void **state) {
 
 /* Rows that are batched with others get what they would get alone. */
 static void test_bits_do_not_depend_on_company(void **state) {
-  (void)state;
   struct device device;
   device_open(&device, &cpu_backend, 1, 1 << 20);
   for (int i = 0; i < COUNT(shapes); i++) {
@@ -107,7 +109,6 @@ static void test_bits_do_not_depend_on_company(void **state) {
 
 /* A NaN in a row that is quantized makes its y NaN, wherever in the row it is; also by the plain loops. */
 static void test_plain_keeps_nan(void **state) {
-  (void)state;
   static const int64_t places[] = {0, 100, 1099};
   struct device device;
   const struct variant plain = variant_default(cpu_backend.families[0]);
@@ -142,7 +143,6 @@ static void test_plain_keeps_nan(void **state) {
 
 /* y fits f32 although the sums on the way, before the scale, do not. */
 static void test_int2_sums_do_not_overflow_midway(void **state) {
-  (void)state;
   struct device device;
   struct oracle_weight weight;
   struct oracle_x x;
@@ -172,7 +172,6 @@ static void test_int2_sums_do_not_overflow_midway(void **state) {
 }
 
 static void test_open_refuses(void **state) {
-  (void)state;
   static const struct backend_config bad[] = {
       {.in_flight = 1, .device = -1}, {.in_flight = 1, .device = 64}, {.in_flight = 0}, {.in_flight = 65}};
   for (int i = 0; i < COUNT(bad); i++) {
@@ -187,7 +186,6 @@ static void test_open_refuses(void **state) {
 
 /* GEMMD_CPU names an instruction set; one that is not there is an error, not another set; empty: the best. */
 static void test_set_by_name(void **state) {
-  (void)state;
   struct backend_config config = {.in_flight = 1, .threads = 1};
   struct backend *backend = NULL;
   struct backend_info info;
@@ -245,7 +243,6 @@ static void write_text(const char *path, const char *text) {
 
 /* The roof is measured once and kept; a file that is not whole is written anew. Without a folder nothing is. */
 static void test_roof_is_kept(void **state) {
-  (void)state;
   char folder[] = "/tmp/gemmd-roof-XXXXXX", path[600];
   assert_non_null(mkdtemp(folder));
   struct backend_roof measured = roof_with(folder), kept = roof_with(folder);
@@ -273,7 +270,6 @@ static void test_roof_is_kept(void **state) {
 
 /* A backend that lacks a format says who has it. */
 static void test_formats_of_a_backend(void **state) {
-  (void)state;
   struct error error = {0};
   const struct backend_ops other = {.name = "cuda", .formats = 1u << GEMM_FORMAT_INT8};
   assert_int_equal(backend_takes(&other, GEMM_FORMAT_INT8, &error), STATUS_OK);
@@ -300,7 +296,6 @@ static enum status import(struct backend *backend, int fd, uint64_t bytes) {
 }
 
 static void test_slab_descriptors(void **state) {
-  (void)state;
   struct backend *backend = open_cpu(1);
   struct backend_slab *slab = NULL;
   struct error error = {0};
@@ -330,7 +325,6 @@ static void test_prepared_pages(void **state) {
   struct backend_slab *slab = NULL;
   struct error error = {0};
   int fd = -1;
-  (void)state;
   assert_int_equal(cpu_slab_create(BYTES, &fd, &slab, &error), STATUS_OK);
   uint8_t *beside = malloc(BYTES);
   assert_non_null(beside);
@@ -354,7 +348,6 @@ static void test_prepared_pages(void **state) {
 }
 
 static void test_weight_places(void **state) {
-  (void)state;
   struct device device;
   struct oracle_weight weight;
   struct backend_weight *handle = NULL;
@@ -382,7 +375,6 @@ static void test_weight_places(void **state) {
 }
 
 static void test_submit_refuses_types(void **state) {
-  (void)state;
   struct device device;
   struct oracle_weight weight;
   struct oracle_x x;
@@ -411,7 +403,6 @@ static void test_submit_refuses_types(void **state) {
 
 /* Every byte counts, wherever it is, and so does the length. */
 static void test_checksum(void **state) {
-  (void)state;
   uint8_t bytes[200] = {0};
   uint64_t seen[401];
   int count = 0;
@@ -438,7 +429,6 @@ static void test_checksum(void **state) {
 }
 
 static void test_choose(void **state) {
-  (void)state;
   struct backend_config config = {.in_flight = 1};
   char reason[256] = "";
   struct error error = {0};

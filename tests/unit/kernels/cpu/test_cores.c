@@ -24,7 +24,6 @@ static void expect(const char *pin, int device, int count, int first, int step) 
 }
 
 static void test_choose(void **state) {
-  (void)state;
   expect("", 0, 0, 0, 0);
   expect("cores", 0, 8, 0, 2);
   expect("cores", 5, 8, 0, 2);
@@ -37,7 +36,6 @@ static void test_choose(void **state) {
 
 /* A node's home is all of its processors, both of each core. */
 static void test_home(void **state) {
-  (void)state;
   struct cpu_cores cores;
   struct error error = {0};
   assert_int_equal(cpu_cores_choose("nodes", 1, MACHINE, &cores, &error), STATUS_OK);
@@ -46,7 +44,6 @@ static void test_home(void **state) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   const char *wrong[] = {"core", "0-", "0;1", "all", "16", "0-99"};
   for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
     struct cpu_cores cores;
@@ -62,13 +59,11 @@ struct seen {
 
 static void look(void *context, int part, int parts) {
   struct seen *seen = context;
-  (void)parts;
   sched_getaffinity(0, sizeof(seen->sets[part]), &seen->sets[part]);
 }
 
 /* Each thread of a pool, its caller included, stays where it was put, from the first task on. */
 static void test_pinned(void **state) {
-  (void)state;
   cpu_set_t before;
   struct cpu_pool *pool;
   struct cpu_cores cores;

@@ -19,7 +19,6 @@ static void assert_same(float got, float wanted, unsigned code) {
 }
 
 static void test_widen(void **state) {
-  (void)state;
   static uint16_t codes[65536];
   static float values[65536];
   uint8_t bytes[256];
@@ -46,7 +45,6 @@ static void test_widen(void **state) {
 
 /* Counts that no vector divides, and nothing written behind them. */
 static void test_widen_ragged(void **state) {
-  (void)state;
   for (int count = 0; count < 100; count++) {
     uint16_t codes[100];
     float values[101];
@@ -79,7 +77,6 @@ static void check_narrow(const float *values, int count) {
 
 /* Every f16, what lies half way to the next and just beside that; numbers of every exponent; what has no number. */
 static void test_narrow(void **state) {
-  (void)state;
   static float values[65536];
   uint64_t random = 4;
   for (int part = 0; part < 4; part++) {
@@ -98,7 +95,6 @@ static void test_narrow(void **state) {
 }
 
 static void test_largest(void **state) {
-  (void)state;
   float values[77] = {0};
   assert_true(micro->largest(values, 77) == 0);
   assert_true(micro->largest(values, 0) == 0);
@@ -132,7 +128,6 @@ static void check_quantizers(const float *values, int count, float scale) {
 
 /* Every tie and its neighbours, with scale 1; random values at scales from end to end of f32. */
 static void test_quantize(void **state) {
-  (void)state;
   static float values[4096];
   uint64_t random = 2;
   for (int i = 0; i < 4096; i += 4) {
@@ -159,7 +154,6 @@ static void test_quantize(void **state) {
 }
 
 static void test_sum(void **state) {
-  (void)state;
   int8_t values[1000];
   int32_t wanted = 0;
   uint64_t random = 5;
@@ -172,7 +166,6 @@ static void test_sum(void **state) {
 
 /* Every number of columns; nothing is written beside them. */
 static void test_finish(void **state) {
-  (void)state;
   static float sums[3][MICRO_WIDTH], to[3][MICRO_WIDTH + 1];
   static int32_t integers[3][MICRO_WIDTH];
   float scales[MICRO_WIDTH], bias[MICRO_WIDTH];
@@ -215,7 +208,6 @@ enum { STEPS = 64 };
 
 /* k and column of each byte of FP8, as layout.h says. */
 static void test_unpack_e4m3(void **state) {
-  (void)state;
   uint8_t panel[8 * MICRO_WIDTH];
   uint32_t dwords[4 * MICRO_WIDTH];
   float values[8 * MICRO_WIDTH];
@@ -244,7 +236,6 @@ static void test_unpack_e4m3(void **state) {
 }
 
 static void test_unpack_bf16(void **state) {
-  (void)state;
   uint32_t pairs[2 * 32];
   float values[4 * 32];
   for (int i = 0; i < 64; i++) {
@@ -258,7 +249,6 @@ static void test_unpack_bf16(void **state) {
 
 /* INT8 and rows of x as 16 bits: every product of a dword is of the same k. */
 static void test_words(void **state) {
-  (void)state;
   uint8_t panel[4 * 32];
   int8_t x[256];
   uint32_t words[2 * 32], row[128];
@@ -281,7 +271,6 @@ static void test_words(void **state) {
 }
 
 static void test_unpack_codes2(void **state) {
-  (void)state;
   static struct codes2 codes;
   static uint32_t dwords[2 * MICRO_GROUP / 4 * MICRO_WIDTH];
   static float values[2 * MICRO_GROUP * MICRO_WIDTH];

@@ -167,10 +167,48 @@ static void check_tiles(enum micro_kind kind) {
 }
 
 static void test_tiles(void **state) {
-  (void)state;
   for (int kind = 0; kind < MICRO_KINDS; kind++) {
     if (micro->tile[kind][MICRO_DWORDS] != NULL) {
       check_tiles((enum micro_kind)kind);
+    }
+  }
+}
+
+/* Rows that lie interleaved: the same bits. */
+static void check_interleaved(struct operands *operands, struct micro_tile tile, enum micro_kind kind) {
+  static uint32_t x[STEPS * MICRO_ROWS], sums[MICRO_ROWS][MICRO_WIDTH];
+  memcpy(sums, operands->before, sizeof(sums));
+  memcpy(operands->sums, operands->before, sizeof(sums));
+  micro->tile[kind][MICRO_DWORDS](&tile);
+  for (int64_t i = 0; i < tile.steps * tile.rows; i++) {
+    x[i] = operands->x[i % tile.rows][i / tile.rows];
+  }
+  tile.x = x;
+  tile.sums = sums;
+  micro->tile_interleaved[kind](&tile);
+  assert_memory_equal(operands->sums, sums, sizeof(sums));
+}
+
+static void test_interleaved_tiles(void **state) {
+  (void)state;
+  for (int kind = 0; kind < MICRO_KINDS; kind++) {
+    for (int i = 0; i < 4 * ENDINGS && micro->tile_interleaved[kind] != NULL; i++) {
+      struct operands *operands = calloc(1, sizeof(*operands));
+      assert_non_null(operands);
+      fill_operands(operands, (enum micro_kind)kind);
+      struct micro_tile tile = {.x = operands->x[0],
+                                .x_stride = X_STRIDE,
+                                .rows = micro->rows,
+                                .w = operands->w,
+                                .width = (i / ENDINGS + 1) * MICRO_VECTOR,
+                                .steps = STEPS - i % 5,
+                                .sums = operands->sums,
+                                .first = i % ENDINGS == FIRST,
+                                .row_scale = i % ENDINGS == BY_ROW ? operands->row_scale : NULL,
+                                .column_scale = i % ENDINGS == BY_COLUMN ? operands->column_scale : NULL,
+                                .start = i % ENDINGS != ADD ? operands->start : NULL};
+      check_interleaved(operands, tile, (enum micro_kind)kind);
+      free(operands);
     }
   }
 }
@@ -225,7 +263,6 @@ static void check_source(enum micro_kind kind, enum micro_source source, const u
 
 static void test_unpacking_tiles(void **state) {
   static struct codes2 codes;
-  (void)state;
   _Alignas(4) uint8_t panel[2 * STEPS * MICRO_WIDTH], bf16[sizeof(panel)], f16[sizeof(panel)];
   uint64_t random = 9;
   for (size_t i = 0; i < sizeof(panel); i++) {
@@ -315,7 +352,6 @@ static void check_groups(const struct codes2 *codes, int rows, bool first) {
 }
 
 static void test_groups(void **state) {
-  (void)state;
   static struct codes2 codes;
   for (int i = 0; i < 4 * MICRO_GROUPS_ROWS * 2 && micro->groups_codes2 != NULL; i++) {
     codes2_fill(&codes, (i % 4 + 1) * MICRO_VECTOR);
@@ -361,7 +397,6 @@ static void check_lookup(const struct codes2 *codes, const float *x, int rows, b
 }
 
 static void test_lookup(void **state) {
-  (void)state;
   static struct codes2 codes;
   float x[MICRO_TABLE_ROWS * 300];
   uint64_t random = 10;
@@ -496,7 +531,6 @@ static void check_codes4_groups(const struct codes4 *codes, int rows, bool first
 }
 
 static void test_codes4(void **state) {
-  (void)state;
   static struct codes4 codes;
   for (int i = 0; i < 4 * 3 * 7; i++) {
     const struct micro_codes4 form = {.group = 32 << i / 4 % 3,
@@ -514,9 +548,9 @@ static void test_codes4(void **state) {
 }
 
 static int run(const char *name) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles), cmocka_unit_test(test_unpacking_tiles),
-                                     cmocka_unit_test(test_lookup), cmocka_unit_test(test_groups),
-                                     cmocka_unit_test(test_codes4)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_tiles),           cmocka_unit_test(test_interleaved_tiles),
+                                     cmocka_unit_test(test_unpacking_tiles), cmocka_unit_test(test_lookup),
+                                     cmocka_unit_test(test_groups),          cmocka_unit_test(test_codes4)};
   return cmocka_run_group_tests_name(name, tests, NULL, NULL);
 }
 

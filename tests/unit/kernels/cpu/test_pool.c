@@ -25,7 +25,6 @@ static void count_part(void *context, int part, int parts) {
 
 /* Everything that a part wrote is there when run returns, round after round. */
 static void test_every_part_once(void **state) {
-  (void)state;
   for (int threads = 1; threads <= MOST; threads++) {
     struct cpu_pool *pool;
     struct error error;
@@ -45,7 +44,6 @@ static void test_every_part_once(void **state) {
 
 /* Who has no part is not called, and is there again when it has one. */
 static void test_fewer_parts_than_threads(void **state) {
-  (void)state;
   struct cpu_pool *pool;
   struct error error;
   struct counted counted = {0};
@@ -65,7 +63,6 @@ static void test_fewer_parts_than_threads(void **state) {
 
 /* Parts run at the same time: each waits for all others to have begun. */
 static void meet(void *context, int part, int parts) {
-  (void)part;
   atomic_int *begun = context;
   atomic_fetch_add(begun, 1);
   while (atomic_load(begun) < parts) {
@@ -74,7 +71,6 @@ static void meet(void *context, int part, int parts) {
 }
 
 static void test_parts_meet(void **state) {
-  (void)state;
   struct cpu_pool *pool;
   struct error error;
   assert_int_equal(cpu_pool_create(5, NULL, &pool, &error), STATUS_OK);
@@ -106,7 +102,6 @@ static void meet_often(void *context, int part, int parts) {
 }
 
 static void test_meetings(void **state) {
-  (void)state;
   struct error error;
   for (int threads = 1; threads <= MOST; threads += 2) {
     struct meetings meetings = {0};
@@ -120,7 +115,6 @@ static void test_meetings(void **state) {
 }
 
 static void test_unused_pool_ends(void **state) {
-  (void)state;
   struct cpu_pool *pool;
   struct error error;
   for (int i = 0; i < 20; i++) {

@@ -19,7 +19,6 @@ static int threads_for(int cores, int threads, uint32_t awake, int64_t n, int64_
 }
 
 static void brief_products_leave_cores_to_those_who_wait(void **state) {
-  (void)state;
   assert_int_equal(threads_for(2, 2, 0, 1536, 384, 1), 2);
   assert_int_equal(threads_for(2, 2, 1, 1536, 384, 1), 1);
   assert_int_equal(threads_for(2, 2, 1, 1536, 384, 16), 1);
@@ -28,13 +27,11 @@ static void brief_products_leave_cores_to_those_who_wait(void **state) {
 }
 
 static void one_thread_is_left_however_many_wait(void **state) {
-  (void)state;
   assert_int_equal(threads_for(2, 2, 2, 1536, 384, 1), 1);
   assert_int_equal(threads_for(2, 2, 256, 1536, 384, 1), 1);
 }
 
 static void threads_that_leave_enough_are_left_alone(void **state) {
-  (void)state;
   assert_int_equal(threads_for(16, 8, 8, 1536, 384, 1), 8);
   assert_int_equal(threads_for(16, 8, 9, 1536, 384, 1), 7);
   assert_int_equal(threads_for(2, 1, 4, 1536, 384, 1), 1);
@@ -42,14 +39,12 @@ static void threads_that_leave_enough_are_left_alone(void **state) {
 
 /* Clients sleep through these. */
 static void long_products_take_all(void **state) {
-  (void)state;
   assert_int_equal(threads_for(2, 2, 1, 4096, 4096, 1), 2);
   assert_int_equal(threads_for(2, 2, 1, 1536, 384, 64), 2);
   assert_int_equal(threads_for(2, 2, 1, 1 << 20, 131071, INT32_MAX), 2);
 }
 
 static void plain_loops_leave_cores_too(void **state) {
-  (void)state;
   struct product_engine engine = {.cores = 4};
   struct backend_weight weight = {.shape = {.n = 1536, .k = 384, .format = GEMM_FORMAT_INT8}};
   struct backend_job job = {.weight = &weight, .m = 1};

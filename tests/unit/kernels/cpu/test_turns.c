@@ -22,13 +22,11 @@ enum { LONGEST_NS = 20000000, EVERY = 32 /* more than can be under way */ };
 static struct device device;
 
 static int open_device(void **state) {
-  (void)state;
   device_open(&device, &cpu_backend, 1, (uint64_t)96 << 20);
   return 0;
 }
 
 static int close_device(void **state) {
-  (void)state;
   device_close(&device);
   close(device.slab_fd);
   return 0;
@@ -97,7 +95,6 @@ static void same_bits(const struct gemm_weight *shape, int64_t m, enum gemm_type
 }
 
 static void every_format_gives_the_same_bits(void **state) {
-  (void)state;
   for (int i = 0; i < oracle_kinds_count; i++) {
     struct gemm_weight shape = {.n = 150, .k = 500, .format = oracle_kinds[i].format, .scale = oracle_kinds[i].scale};
     enum gemm_type x_type = shape.format == GEMM_FORMAT_F16    ? GEMM_F16
@@ -109,7 +106,6 @@ static void every_format_gives_the_same_bits(void **state) {
 
 /* So long that one panel is more than a piece: K is divided, too. */
 static void long_k_gives_the_same_bits(void **state) {
-  (void)state;
   const struct gemm_weight shapes[] = {{40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 0, 0},
                                        {40, 400000, GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 0, 0},
                                        {33, 300003, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0},
@@ -182,7 +178,6 @@ static void check_tensors(const struct tensors *tensors, const float *bias) {
 
 /* Sums over stretches of K, ragged ones, with a bias, in one go and in turns. */
 static void tensors_of_any_k_are_exact(void **state) {
-  (void)state;
   static const int64_t sizes[][3] = {{3, 5, 65536}, {3, 5, 65537}, {2, 70, 200003}, {1, 1, 1 << 20}, {5, 300, 70000}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     struct tensors tensors;
@@ -203,7 +198,6 @@ static void tensors_of_any_k_are_exact(void **state) {
 
 /* However large W is: what is laid out of it at a time has a bound, is told, and is given back. */
 static void memory_is_bounded_and_given_back(void **state) {
-  (void)state;
   struct tensors tensors;
   make_tensors(&tensors, 4, 2048, 32768); /* W has 128 MiB */
   device.ops->rest(device.backend);
@@ -220,7 +214,6 @@ static void memory_is_bounded_and_given_back(void **state) {
 }
 
 static void one_can_be_given_up(void **state) {
-  (void)state;
   struct tensors tensors;
   struct backend_done done;
   struct error error;
@@ -239,7 +232,6 @@ static void one_can_be_given_up(void **state) {
 }
 
 static void so_many_are_under_way(void **state) {
-  (void)state;
   struct tensors tensors[3];
   struct backend_turns *turns[3];
   struct backend_done done;
@@ -263,7 +255,6 @@ static void so_many_are_under_way(void **state) {
 
 /* Whatever its shape: by what this is computed in, as predicted. */
 static void no_piece_is_long(void **state) {
-  (void)state;
   static const int64_t sizes[][3] = {{1, 32, 1 << 21}, {600, 700, 800},   {20000, 16, 64},
                                      {1, 1 << 18, 8},  {16, 16, 1 << 20}, {512, 512, 4096}};
   struct device before = device;
@@ -283,7 +274,6 @@ static void no_piece_is_long(void **state) {
 
 /* What decides whether a product has turns grows with everything that takes time. */
 static void predictions_know_every_dimension(void **state) {
-  (void)state;
   struct backend_operand operand = {.shape = {256, 256, GEMM_FORMAT_F16, GEMM_SCALE_NONE, 0, 0}};
   struct backend_job job = {.operand = &operand, .m = 1};
   assert_true(device.ops->predict_ns(device.backend, &job) < 2000000);

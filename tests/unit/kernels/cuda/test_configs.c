@@ -20,7 +20,6 @@ static bool takes(const struct kernel_problem *problem, int capability) {
 }
 
 static void test_few_takes(void **state) {
-  (void)state;
   struct kernel_problem int8 = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 16, 8192, 8192);
   struct kernel_problem fp8 = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ONE, 1, 3, 16);
   struct kernel_problem block = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_BLOCK, 1, 128, 128);
@@ -40,7 +39,6 @@ static void test_few_takes(void **state) {
 
 /* Whatever is chosen can run, covers W, and leaves few multiprocessors without a tile. */
 static void test_few_chooses(void **state) {
-  (void)state;
   static const int64_t ns[] = {1, 7, 130, 1280, 8192, 57344, 1 << 24}, ks[] = {16, 304, 1024, 3584, 8192, 10000};
   struct few_config listed[400];
   for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
@@ -63,7 +61,6 @@ static void test_few_chooses(void **state) {
 
 /* Neighbouring rows of x begin in other banks, and there is a unit of zeros behind each. */
 static void test_few_shared(void **state) {
-  (void)state;
   for (int64_t k = 16; k < 20000; k += 16) {
     int stride = few_x_stride(k);
     assert_int_equal(stride % 128, 64);
@@ -73,7 +70,6 @@ static void test_few_shared(void **state) {
 }
 
 static void test_many_chooses(void **state) {
-  (void)state;
   double busy;
   struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 1024, 8192, 8192);
   product.y_type = GEMM_BF16;
@@ -110,7 +106,6 @@ enum { LONG = 32768 + 512 };
 
 static void covers_k(void **state) {
   static const int64_t sizes[] = {1, 3, 64, 127, 1000, 65536}, ks[] = {1, 127, 2048, 4095, 8192, 131071, 1 << 24};
-  (void)state;
   for (size_t i = 0; i < COUNT(sizes); i++)
     for (size_t j = 0; j < COUNT(sizes); j++)
       for (size_t l = 0; l < COUNT(ks); l++) {
@@ -126,7 +121,6 @@ static void covers_k(void **state) {
 }
 
 static void long_ones_are_brief(void **state) {
-  (void)state;
   for (int64_t n = 1; n <= 256; n *= 2)
     assert_in_range(plain_cut(64, n, 1 << 24, (n + 63) / 64, SMS, WORKSPACE).slice_k, 1, LONG);
   assert_in_range(plain_cut(1, 1, 1 << 24, 1, SMS, WORKSPACE).slice_k, 1, LONG);
@@ -134,7 +128,6 @@ static void long_ones_are_brief(void **state) {
 
 /* One more launch costs more than it gains where K is short or the device is full. */
 static void others_stay_whole(void **state) {
-  (void)state;
   assert_int_equal(plain_cut(1, 64, 2048, 1, SMS, WORKSPACE).slices, 1);
   assert_int_equal(plain_cut(4096, 4096, 8192, 4096, SMS, WORKSPACE).slices, 1);
   assert_int_equal(plain_cut(1, 64, 8192, 1, SMS, 0).slices, 1);
@@ -149,7 +142,6 @@ static bool keeps(enum gemm_format format, int32_t slices, int32_t cluster) {
 
 /* Halves whose K is cut up by kernels in clusters are added up as halves. */
 static void many_slices_of_halves_are_refused(void **state) {
-  (void)state;
   assert_false(keeps(GEMM_FORMAT_F16, 82, 2));
   assert_false(keeps(GEMM_FORMAT_BF16, 82, 2));
   assert_true(keeps(GEMM_FORMAT_F16, 1, 2));
@@ -166,7 +158,6 @@ static void few_rows_of_fp8_are_not_the_librarys(void **state) {
                                    .m = 1,
                                    .y_type = GEMM_BF16};
   struct library_way out;
-  (void)state;
   for (int way = 0; way < LIBRARY_WAYS; way++)
     for (int64_t n = 1; n <= FP8_COLUMNS_LEAST; n += FP8_COLUMNS_LEAST - 1) {
       problem.n = n;

@@ -19,7 +19,6 @@ enum { SHARED_MOST = 227 * 1024 };
 
 /* Two experts of a scale each: every row has its expert's, whatever piece is filled. */
 static void test_scales_of_experts(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 5, .k = 19, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE, .experts = 3};
@@ -59,7 +58,6 @@ static void test_scales_of_experts(void **state) {
 
 /* Blocks of 128 rows begin anew with each expert. */
 static void test_blocks_of_experts(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 130, .k = 300, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK, .experts = 2};
@@ -71,7 +69,6 @@ static void test_blocks_of_experts(void **state) {
 
 /* Tiles of 2-bit codes are of one expert each, or there are none. */
 static void test_tiles_of_experts(void **state) {
-  (void)state;
   struct gemm_weight weight = {.n = 192, .k = 512, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP, .experts = 4};
   assert_int_equal(layout_choose(&weight, 90, true), LAYOUT_TILES2);
   assert_int_equal(layout_choose(&weight, 90, false), LAYOUT_CODES2);
@@ -95,7 +92,6 @@ static void test_tiles_of_experts(void **state) {
 
 /* The worst that ids can do fits. */
 static void test_routes_hold_all_tiles(void **state) {
-  (void)state;
   for (int experts = 1; experts <= EXPERTS_MOST; experts = experts * 3 + 1)
     for (int64_t pairs = 1; pairs < 5000; pairs = pairs * 2 + 3)
       for (int rows = 1; rows <= EXPERTS_TILE_ANY; rows *= 2) {
@@ -130,7 +126,6 @@ static struct kernel_problem problem_of(enum gemm_format format, int64_t m) {
 }
 
 static void test_grouped_has_a_kernel_for_all_rows(void **state) {
-  (void)state;
   for (int64_t m = 1; m <= 1 << 20; m *= 2)
     for (int block = 0; block < 2; block++) {
       struct kernel_problem problem = problem_of(GEMM_FORMAT_FP8, m);
@@ -154,7 +149,6 @@ static void test_grouped_has_a_kernel_for_all_rows(void **state) {
 
 /* It is held for faster where experts have many rows, and there alone. */
 static void test_grouped_many_is_for_many_rows(void **state) {
-  (void)state;
   for (int kind = 0; kind < 2; kind++) {
     struct kernel_problem problem = problem_of(kind ? GEMM_FORMAT_FP8 : GEMM_FORMAT_INT8, 8);
     for (problem.m = 8; problem.m <= 1 << 16; problem.m *= 2) {
@@ -174,7 +168,6 @@ static void test_grouped_many_is_for_many_rows(void **state) {
 }
 
 static void test_grouped_int2_has_room(void **state) {
-  (void)state;
   for (int64_t k = 128; k <= 16384; k += 128)
     for (int splits = 0; splits < 2; splits++) {
       struct grouped_int2_plan plan;
@@ -198,7 +191,6 @@ static void test_grouped_int2_has_room(void **state) {
 }
 
 static void test_grouped_int2_many_takes_what_lies_in_tiles(void **state) {
-  (void)state;
   static const enum gemm_type types[] = {GEMM_F16, GEMM_BF16, GEMM_F32};
   for (int kind = 0; kind < 2; kind++) {
     struct kernel_problem problem = problem_of(kind ? GEMM_FORMAT_INT2A8 : GEMM_FORMAT_INT2, 4096);
@@ -209,7 +201,7 @@ static void test_grouped_int2_many_takes_what_lies_in_tiles(void **state) {
     for (int i = 0; i < 9; i++) {
       problem.x_type = types[i / 3], problem.y_type = types[i % 3];
       assert_int_equal(grouped_int2_many_takes(&problem), kind == 1 || (i / 3 < 2 && i % 3 < 2));
-      enum gemm_type x_type = grouped_int2_many_x_type(&problem);
+      enum gemm_type x_type = kernel_problem_x_type(&problem);
       for (int rows = 1; rows <= 96; rows++)
         assert_in_range(grouped_int2_many_columns_for(x_type, rows), rows, GROUPED_INT2_MANY_COLUMNS_MOST);
     }
@@ -217,7 +209,6 @@ static void test_grouped_int2_many_takes_what_lies_in_tiles(void **state) {
 }
 
 static void test_grouped_int4_has_room(void **state) {
-  (void)state;
   const struct int4_form forms[] = {int4_form_of(GEMM_FORMAT_MXFP4, GEMM_SCALE_GROUP32),
                                     int4_form_of(GEMM_FORMAT_INT4, GEMM_SCALE_GROUP32_ZEROS)};
   for (int64_t k = 128; k <= 16384; k += 128)

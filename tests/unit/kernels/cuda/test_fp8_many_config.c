@@ -24,7 +24,6 @@ static struct kernel_problem product_of(int64_t m, int64_t n, int64_t k, enum ge
 }
 
 static void test_takes(void **state) {
-  (void)state;
   struct kernel_problem product = product_of(65, 128, 16, GEMM_BF16);
   assert_true(fp8_many_takes(&product));
   product.m = 64;
@@ -54,7 +53,6 @@ static struct fp8_many_config choice_of(int64_t m, int64_t n, int64_t k) {
 }
 
 static void test_chooses(void **state) {
-  (void)state;
   assert_int_equal(choice_of(128, 8192, 8192).split_k, 2); /* 64 tiles of 132 */
   assert_int_equal(choice_of(128, 1280, 8192).split_k, 4);
   assert_int_equal(choice_of(256, 8192, 8192).split_k, 1);
@@ -68,7 +66,6 @@ static void test_chooses(void **state) {
 
 /* The library has less to begin with, its tiles in whole waves alone, and no others where x ends. */
 static void test_compares(void **state) {
-  (void)state;
   const struct kernel_problem narrow = product_of(128, 8192, 8192, GEMM_BF16);
   const struct kernel_problem many = product_of(4096, 8192, 8192, GEMM_BF16);
   double us;
@@ -119,7 +116,6 @@ static void check_plan(const struct fp8_many_config *config, const struct kernel
 }
 
 static void test_cuts_up(void **state) {
-  (void)state;
   static const int64_t shapes[][3] = {{65, 128, 16},       {128, 8192, 8192}, {200, 1000, 1040},   {513, 57344, 8192},
                                       {4096, 57344, 8192}, {8192, 130, 64},   {2177, 5120, 28672}, {256, 28672, 5120}};
   struct fp8_many_config list[FP8_MANY_ALL];
@@ -141,7 +137,6 @@ static void test_cuts_up(void **state) {
 }
 
 static void test_refuses(void **state) {
-  (void)state;
   static const struct fp8_many_config bad[] = {{64, 128, 1, 16},  {320, 128, 1, 16}, {256, 128, 2, 16},
                                                {128, 128, 0, 16}, {128, 128, 5, 16}, {128, 128, 1, 0},
                                                {128, 128, 1, 65}, {128, 112, 1, 16}};

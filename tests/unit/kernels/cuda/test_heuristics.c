@@ -20,7 +20,6 @@ struct item {
 /* Whatever order they come in: the cheapest, by cost, equals in the order in which they came; nothing behind them is
  * touched. */
 static void test_the_cheapest_stay(void **state) {
-  (void)state;
   static const double prices[][8] = {
       {1, 2, 3, 4, 5, 6, 7, 8}, {8, 7, 6, 5, 4, 3, 2, 1}, {3, 1, 4, 1, 5, 9, 2, 6}, {2, 2, 2, 2, 1, 1, 1, 1}};
   for (size_t row = 0; row < sizeof prices / sizeof *prices; row++) {
@@ -45,13 +44,11 @@ static void test_the_cheapest_stay(void **state) {
 }
 
 static void test_no_room(void **state) {
-  (void)state;
   const struct item item = {.number = 1};
   assert_int_equal(ranking_insert(NULL, NULL, sizeof item, 0, 0, &item, 1), 0);
 }
 
 static void test_clusters(void **state) {
-  (void)state;
   assert_int_equal((int)clusters_usable(132, 1), 132);
   assert_int_equal((int)clusters_usable(132, 4) / 4, 30);
   assert_int_equal((int)clusters_usable(132, CLUSTERS_BLOCKS_MOST) / 8, 15);
@@ -60,7 +57,6 @@ static void test_clusters(void **state) {
 
 /* What the makers' data sheets say, to 3 %: 4.8 TB/s and 1979 TOPS at 1830 MHz; 1.56 TB/s and 624 TOPS. */
 static void test_roofs(void **state) {
-  (void)state;
   struct roof_device h200 = {.capability = 90,
                              .multiprocessors = 132,
                              .clock_khz = 1830000,

@@ -10,7 +10,6 @@
 #include <cmocka.h>
 
 static void test_hopper_refuses(void **state) {
-  (void)state;
   const struct hopper_config good = {.columns = 16, .groups = 1, .rows = 64, .split_k = 2, .ahead = 6};
   assert_true(hopper_config_valid(&good, GEMM_SCALE_ROW));
   struct hopper_config bad[] = {good, good, good, good, good, good, good};
@@ -30,7 +29,6 @@ static void test_hopper_refuses(void **state) {
 
 /* Whatever the product, there is a kernel for what is chosen, and it fits a multiprocessor. */
 static void test_hopper_always_valid(void **state) {
-  (void)state;
   static const int64_t ns[] = {1, 8, 66, 1280, 8192, 57344, 1 << 24}, ks[] = {16, 304, 1024, 8192, 131088};
   static const int64_t ms[] = {1, 7, 8, 9, 33, 64, 65, 128, 129, 5000};
   for (size_t i = 0; i < sizeof ns / sizeof *ns; i++)
@@ -50,7 +48,6 @@ static void test_hopper_always_valid(void **state) {
 
 /* Where W takes blocks many times over, they are small, so that none ends late. */
 static void test_hopper_scatters_what_is_large(void **state) {
-  (void)state;
   static const struct {
     int64_t n, k, m;
     int rows, split_k; /* 0: the model's choice */
@@ -69,7 +66,6 @@ static void test_hopper_scatters_what_is_large(void **state) {
 
 /* In a row, a block of a small product leaves room for one of the next; alone, it takes what it can. */
 static void test_hopper_in_row(void **state) {
-  (void)state;
   enum { HALF = 227 * 1024 / 2 };
   struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, 8192, 3584);
   struct hopper_config alone = hopper_configure(&product);
@@ -93,7 +89,6 @@ static void test_hopper_in_row(void **state) {
 
 /* Where two blocks that share K would have rings of six steps, more of them have less under way. */
 static void test_hopper_shares_more_in_row(void **state) {
-  (void)state;
   static const int64_t ms[] = {1, 8, 16};
   for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
     struct kernel_problem product = product_of(GEMM_FORMAT_INT8, GEMM_SCALE_ROW, ms[i], 4096, 4096);
@@ -113,7 +108,6 @@ static struct hopper_start start_of(int64_t m, int64_t n, int64_t k, struct hopp
 /* Only few rows with a long way to go, in blocks that are all there at once, fetch more of W than the ring holds; only
  * blocks that share no K let the next kernel wait for their last steps. */
 static void test_hopper_start(void **state) {
-  (void)state;
   const struct hopper_config whole = {8, 2, 112, 1, 2}, shared = {8, 1, 56, 3, 4}, brief = {8, 2, 96, 2, 4},
                              turns = {8, 1, 56, 4, 2};
   struct hopper_start start = start_of(1, 28672, 4096, whole, true);
@@ -130,7 +124,6 @@ static void test_hopper_start(void **state) {
 
 /* Two blocks of one group in a multiprocessor rather than one of two, where all run at once. */
 static void test_hopper_halves(void **state) {
-  (void)state;
   static const int64_t ms[] = {1, 8, 16, 32};
   for (size_t i = 0; i < sizeof ms / sizeof *ms; i++) {
     struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, ms[i], 7168, 8192);
@@ -152,7 +145,6 @@ static void test_hopper_halves(void **state) {
 
 /* What measurements of single shapes say against the model. */
 static void test_hopper_corrections(void **state) {
-  (void)state;
   /* Clusters of three with room for two blocks in a multiprocessor are not halved. */
   struct kernel_problem three = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 32, 4096, 14336);
   struct hopper_config whole = hopper_configure(&three);
@@ -184,7 +176,6 @@ static void test_hopper_corrections(void **state) {
 
 /* A MiB of W and 64 rows of x: blocks share K, or most multiprocessors idle. */
 static void test_hopper_small(void **state) {
-  (void)state;
   struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 64, 1024, 1024);
   struct hopper_config config = hopper_configure(&product);
   assert_true((product.n + config.rows - 1) / config.rows * config.split_k > SMS / 2);
@@ -193,7 +184,6 @@ static void test_hopper_small(void **state) {
 /* What is looked at beside a good one: one thing changed by a step, or more blocks with less under way, or half of a
  * block; all of it can run. */
 static void test_hopper_neighbours(void **state) {
-  (void)state;
   static const struct hopper_config bases[] = {{.columns = 8, .groups = 1, .rows = 48, .split_k = 2, .ahead = 6},
                                                {.columns = 32, .groups = 3, .rows = 192, .split_k = 1, .ahead = 3},
                                                {.columns = 16, .groups = 1, .rows = 64, .split_k = 8, .ahead = 3},
@@ -231,7 +221,6 @@ static void test_hopper_neighbours(void **state) {
 
 /* Some of every way to share K, none twice, all of which can run. */
 static void test_hopper_candidates(void **state) {
-  (void)state;
   static const int64_t ms[] = {1, 16, 64, 200};
   struct hopper_config list[HOPPER_CANDIDATES + 1];
   for (size_t m = 0; m < sizeof ms / sizeof *ms; m++) {
@@ -253,7 +242,6 @@ static void test_hopper_candidates(void **state) {
 
 /* The sums of other blocks come behind whatever else a block has in shared memory, each where no other does. */
 static void test_hopper_shared_memory(void **state) {
-  (void)state;
   static const int columns[] = {8, 16, 32, 64, 128}, aheads[] = {2, 3, 4, 6};
   for (int c = 0; c < 5; c++)
     for (int rows = 8; rows <= 192; rows += 8)
@@ -273,7 +261,6 @@ static void test_hopper_shared_memory(void **state) {
 
 /* One block or more a multiprocessor; a weight that would leave most of them idle is cut along K. */
 static void test_hopper_fills_the_device(void **state) {
-  (void)state;
   static const int64_t ns[] = {8192, 1280};
   for (int i = 0; i < 2; i++) {
     struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, 1, ns[i], 8192);

@@ -81,7 +81,6 @@ static void check_halves(const struct int2_cut *cut) {
 
 /* However much there is of both, and where a rank has fewer tiles than groups. */
 static void test_int2_cuts(void **state) {
-  (void)state;
   static const int tiles[] = {1, 2, 3, 5, 8, 28, 31, 64, 112, 224, INT2_CUT_TILES_MOST};
   struct int2_cut cut;
   for (size_t i = 0; i < sizeof tiles / sizeof tiles[0]; i++)
@@ -117,7 +116,6 @@ static void check_plan(const struct int2_few_way *way) {
 }
 
 static void test_int2_plans(void **state) {
-  (void)state;
   static const int64_t ns[] = {128, 129, 1000, 4096, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 128, 129, 300, 3584, 4096, 8192, 28672, INT2_FEW_K_MOST};
   for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
@@ -146,7 +144,6 @@ static void test_int2_plans(void **state) {
 
 /* f32 x, and any where y is f32, has two columns a row. */
 static void test_int2_few_columns(void **state) {
-  (void)state;
   static const struct {
     enum gemm_type x_type, y_type;
     int64_t m, most;
@@ -165,7 +162,6 @@ static void test_int2_few_columns(void **state) {
 }
 
 static void test_int2_many_least(void **state) {
-  (void)state;
   assert_int_equal(int2_many_least(GEMM_F16, GEMM_F16), 9);
   assert_int_equal(int2_many_least(GEMM_BF16, GEMM_BF16), 9);
   assert_int_equal(int2_many_least(GEMM_F16, GEMM_F32), 5);
@@ -176,7 +172,6 @@ static void test_int2_many_least(void **state) {
 
 /* Blocks fit the device, tiles cover the product, and what blocks leave for each other fits its memory. */
 static void test_int2_many_plans(void **state) {
-  (void)state;
   static const int64_t ms[] = {1, 17, 33, 64, 65, 129, 1000, 16384}, ns[] = {128, 129, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 129, 3584, 8192, 28672, 32768};
   static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16, GEMM_INT8};
@@ -237,7 +232,6 @@ static void check_int2a8_plan(const struct int2a8_way *way) {
 }
 
 static void test_int2a8_plans(void **state) {
-  (void)state;
   static const int64_t ns[] = {1, 64, 65, 1000, 4096, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 256, 257, 3584, 4096, 8192, 28672, INT2A8_K_MOST};
   for (size_t i = 0; i < sizeof ns / sizeof ns[0]; i++) {
@@ -282,7 +276,6 @@ static void check_int4_few(const struct int4_few_way *way, const struct int4_for
 }
 
 static void test_int4_few_plans(void **state) {
-  (void)state;
   static const int64_t ns[] = {1, 64, 65, 1000, 4096, 8192, 10240, 57344, 262144};
   static const int64_t ks[] = {1, 128, 129, 4096, 8192, 28672, 32768, INT4_FEW_K_MOST};
   static const enum gemm_scale scales[] = {GEMM_SCALE_ROW, GEMM_SCALE_GROUP64_ZEROS, GEMM_SCALE_GROUP32_BF16_ZEROS};
@@ -377,7 +370,6 @@ static const struct {
 
 /* What is listed covers the product and fits the device, the cheapest first; every device has something. */
 static void test_sm80_packed(void **state) {
-  (void)state;
   static const int64_t ns[] = {128, 130, 1280, 8192, 57344}, ks[] = {128, 300, 8192, 28672}, ms[] = {1, 9, 33, 90, 200};
   static struct sm80_packed_config configs[SM80_PACKED_CONFIGS];
   for (size_t i = 0; i < 4 * 5 * 4 * 5 * sizeof packed_forms / sizeof *packed_forms; i++) {
@@ -406,7 +398,6 @@ static void test_sm80_packed(void **state) {
 }
 
 static void test_sm80_rows(void **state) {
-  (void)state;
   static const int64_t ns[] = {1, 130, 1280, 8192, 57344}, ks[] = {16, 304, 8192, 28672}, ms[] = {1, 17, 64, 200, 5000};
   static struct sm80_rows_config configs[SM80_ROWS_CONFIGS];
   for (size_t i = 0; i < 4 * 5 * 4 * 5 * 2; i++) {

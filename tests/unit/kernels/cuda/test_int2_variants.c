@@ -65,7 +65,6 @@ static void check_list(const struct kernel_problem *problem, bool all, int least
 }
 
 static void test_lists(void **state) {
-  (void)state;
   static const int64_t shapes[][2] = {{4096, 4096}, {8192, 1024}, {1280, 8192}, {2560, 2560}, {57344, 8192}};
   static const int64_t rows[] = {1, 8, 16, 32, 64, 256};
   for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -84,7 +83,6 @@ static void test_lists(void **state) {
 
 /* What serves without tuning is what the search begins with. */
 static void test_own(void **state) {
-  (void)state;
   struct int2_few_way ways[INT2_FEW_WAYS];
   struct int2_few_config few;
   struct int2_many_config many, should = int2_many_configure(GEMM_F16, 64, 4096, 4096, SMS);
@@ -121,7 +119,6 @@ static void test_own(void **state) {
 
 /* From nine rows on all at once, but f32 x and INT2A8. */
 static void test_few_or_many(void **state) {
-  (void)state;
   static const struct {
     enum gemm_format format;
     enum gemm_type x_type;
@@ -145,7 +142,6 @@ static void test_few_or_many(void **state) {
 
 /* f32 y goes there from 5 rows on, unless W has so few rows that most of the device would wait. */
 static void test_few_or_many_of_f32_y(void **state) {
-  (void)state;
   static const struct {
     int64_t m, n, k;
     bool many;
@@ -165,7 +161,6 @@ static void test_few_or_many_of_f32_y(void **state) {
 }
 
 static void test_neighbours(void **state) {
-  (void)state;
   struct error error;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2A8, GEMM_F16, 8, 8192, 8192);
   struct variant base = own_of(&problem);
@@ -183,7 +178,6 @@ static void test_neighbours(void **state) {
 
 /* Orders of tiles that are the same are listed once: 64 rows are 4 tiles of 16, 2 of 32 and 1 of 64 or 128. */
 static void test_orders_once(void **state) {
-  (void)state;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 1280, 8192);
   int count = list_of(&problem, true, list, MOST), orders[INT2_MANY_COLUMNS_MOST + 1] = {0};
   struct int2_many_config config;
@@ -208,7 +202,6 @@ static void test_orders_once(void **state) {
 /* With 9 to 16 rows a tuning file may hold one of int2_few, which had 16 columns: it is read, and not taken. f32 x goes
  * there with any number of rows. */
 static void test_older_files(void **state) {
-  (void)state;
   struct error error;
   struct variant kept;
   assert_int_equal(variant_parse(families, "int2_few split_k=2 rows=128", &kept, &error), STATUS_OK);
@@ -227,7 +220,6 @@ static void test_older_files(void **state) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   static const struct {
     enum gemm_format format;
     enum gemm_type x_type;
@@ -254,7 +246,6 @@ static void test_refusals(void **state) {
 }
 
 static void test_four_bits(void **state) {
-  (void)state;
   static const int64_t rows[] = {1, 17, 64, 65, 256, 4096};
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT4A8, GEMM_F16, 1, 4096, 4096);
   struct variant own, base = {.family = &int4_many_family, .values = {64, 0, 1}};

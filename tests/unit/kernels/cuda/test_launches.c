@@ -39,7 +39,6 @@ static int number_of(const struct launch *launch, void **values) {
 }
 
 static int fake_launch(void *stream, const struct launch *launch, void **values) {
-  (void)stream;
   launched++;
   note(launch->function, number_of(launch, values));
   return 0;
@@ -47,7 +46,6 @@ static int fake_launch(void *stream, const struct launch *launch, void **values)
 
 static int fake_make(void *stream, const struct launch *launches, void *const *const *values, int count,
                      struct launch_graph **out) {
-  (void)stream;
   if (make_fails)
     return REFUSED;
   *out = calloc(1, sizeof **out);
@@ -71,7 +69,6 @@ static int fake_set(struct launch_graph *graph, int place, const struct launch *
 }
 
 static int fake_run(struct launch_graph *graph, void *stream) {
-  (void)stream;
   run++;
   for (int i = 0; i < graph->count; i++)
     note(graph->functions[i], graph->numbers[i]);
@@ -90,7 +87,6 @@ static struct launches launches;
 static const char kernels[LAUNCHES_HELD + 1];
 
 static int setup(void **state) {
-  (void)state;
   ran_count = launched = made = set = run = dropped = 0;
   make_fails = set_fails = run_fails = false;
   launches_open(&launches, &fake, NULL, 1);
@@ -98,7 +94,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  (void)state;
   launches_close(&launches);
   assert_int_equal(made, dropped);
   assert_int_equal(launches.graphs, 0);
@@ -139,7 +134,6 @@ static void ask(uint64_t key, int first, int count, int number) {
 /* ---- */
 
 static void test_what_comes_again_becomes_a_graph(void **state) {
-  (void)state;
   ask(1, 0, 3, 10);
   assert_int_equal(made, 0);
   assert_int_equal(launched, 3);
@@ -151,7 +145,6 @@ static void test_what_comes_again_becomes_a_graph(void **state) {
 }
 
 static void test_a_kernel_alone_is_launched(void **state) {
-  (void)state;
   for (int i = 0; i < 4; i++)
     ask(1, 0, 1, i);
   assert_int_equal(made, 0);
@@ -159,7 +152,6 @@ static void test_a_kernel_alone_is_launched(void **state) {
 }
 
 static void test_only_what_differs_is_set(void **state) {
-  (void)state;
   ask(1, 0, 2, 10);
   ask(1, 0, 2, 10);
   assert_int_equal(set, 0);
@@ -179,7 +171,6 @@ static void test_only_what_differs_is_set(void **state) {
 
 /* Another kernel, another cluster, other parameters: a graph of another form. */
 static void test_form(void **state) {
-  (void)state;
   for (int way = 0; way < 5; way++)
     for (int turn = 0; turn < 3; turn++) {
       launches_hold(&launches, 1);
@@ -195,7 +186,6 @@ static void test_form(void **state) {
 }
 
 static void test_keys_have_graphs_of_their_own(void **state) {
-  (void)state;
   for (int turn = 0; turn < 4; turn++)
     for (int key = 1; key <= 3; key++)
       ask((uint64_t)key, 0, 2, 10 * key);
@@ -205,7 +195,6 @@ static void test_keys_have_graphs_of_their_own(void **state) {
 
 /* What is started early stays ahead of what is added then, and is a graph of its own. */
 static void test_start(void **state) {
-  (void)state;
   for (int turn = 0; turn < 3; turn++) {
     int before = ran_count;
     launches_hold(&launches, 1);
@@ -226,7 +215,6 @@ static void test_start(void **state) {
 
 /* More kernels, or larger ones, than there is room for: in several goes, in order. */
 static void test_room(void **state) {
-  (void)state;
   enum { LARGE = LAUNCH_BYTES - LAUNCH_ALIGN };
   static char large[LARGE];
   ask(1, 0, LAUNCHES_HELD, 0);
@@ -248,7 +236,6 @@ static void test_room(void **state) {
 
 /* So many keys that there is no room for all: graphs of the same form are turned to others, none is made. */
 static void test_more_keys_than_graphs(void **state) {
-  (void)state;
   enum { KEYS = LAUNCHES_GRAPHS + 20 };
   for (int turn = 0; turn < 4; turn++)
     for (int key = 1; key <= KEYS; key++)
@@ -260,7 +247,6 @@ static void test_more_keys_than_graphs(void **state) {
 
 /* The more streams there are, the fewer graphs has each. */
 static void test_streams_share_graphs(void **state) {
-  (void)state;
   static const int streams[] = {1, 4, 5, 16, 64}, graphs[] = {64, 64, 51, 16, 4};
   for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
     launches_close(&launches);
@@ -275,7 +261,6 @@ static void test_streams_share_graphs(void **state) {
 
 /* A form that comes when all places are taken waits until one of them is no more in use. */
 static void test_a_new_form(void **state) {
-  (void)state;
   for (int turn = 0; turn < 2; turn++)
     for (int key = 1; key <= LAUNCHES_GRAPHS; key++)
       ask((uint64_t)key, 0, 2, key);
@@ -293,7 +278,6 @@ static void test_a_new_form(void **state) {
 /* ---- failures */
 
 static void test_no_graph_can_be_made(void **state) {
-  (void)state;
   make_fails = true;
   for (int turn = 0; turn < 4; turn++)
     ask(1, 0, 2, turn);
@@ -305,7 +289,6 @@ static void test_no_graph_can_be_made(void **state) {
 }
 
 static void test_a_graph_that_cannot_be_set_goes(void **state) {
-  (void)state;
   ask(1, 0, 2, 1);
   ask(1, 0, 2, 1);
   set_fails = true;
@@ -316,7 +299,6 @@ static void test_a_graph_that_cannot_be_set_goes(void **state) {
 
 /* The first failure is what is returned, and nothing is started behind it. */
 static void test_a_start_that_fails(void **state) {
-  (void)state;
   ask(1, 0, 2, 1);
   ask(1, 0, 2, 1);
   run_fails = true;

@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 static void test_layout_pads(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 17, .k = 130, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
@@ -31,7 +30,6 @@ static void test_layout_pads(void **state) {
 
 /* Every byte of the stored form, in one piece and in odd pieces. */
 static void test_layout_fills(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 5, .k = 19, .format = GEMM_FORMAT_INT8, .scale = GEMM_SCALE_ONE};
@@ -137,7 +135,6 @@ static void test_layout_reads(void **state) {
       {{.n = 7, .k = 300, .format = GEMM_FORMAT_INT4, .scale = GEMM_SCALE_ROW_ZEROS_F16, .input = GEMM_INPUT_ORDER},
        LAYOUT_TILES4},
   };
-  (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct layout layout;
     struct error error;
@@ -250,7 +247,6 @@ static void check_tiles(const struct tiled_form *form, enum gemm_scale scale) {
 }
 
 static void test_layout_tiles(void **state) {
-  (void)state;
   const struct tiled_form forms[] = {
       {GEMM_FORMAT_INT2, LAYOUT_TILES2, 384, 3, tiled_code, tiled_scale},
       {GEMM_FORMAT_INT2A8, LAYOUT_TILES2A8, 512, 2, tiled_code_a8, tiled_scale_a8},
@@ -262,7 +258,6 @@ static void test_layout_tiles(void **state) {
 }
 
 static void test_layout_chosen(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight int2 = {.n = 128, .k = 1, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_ROW};
@@ -335,7 +330,6 @@ static void test_layout_chosen(void **state) {
 }
 
 static void test_staging_holds(void **state) {
-  (void)state;
   struct error error;
   struct layout layout;
   struct gemm_weight weight = {.n = 1000, .k = 1000, .format = GEMM_FORMAT_FP8, .scale = GEMM_SCALE_BLOCK};
@@ -364,7 +358,6 @@ static void test_staging_holds(void **state) {
 
 /* Whatever is quantized where it lies comes with pointers to rows of y. */
 static void test_staging_holds_pointers(void **state) {
-  (void)state;
   static const enum gemm_format formats[] = {GEMM_FORMAT_INT8, GEMM_FORMAT_FP8, GEMM_FORMAT_INT2A8};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     struct gemm_weight weight = {.n = 128, .k = 256, .format = formats[i], .scale = GEMM_SCALE_ROW};
@@ -378,7 +371,6 @@ static void test_staging_holds_pointers(void **state) {
 }
 
 static void test_staging_goes(void **state) {
-  (void)state;
   assert_int_equal(staging_go(1, 16384), 1);
   assert_int_equal(staging_go(4096, 4096), 4096);
   assert_int_equal(staging_go(4097, 4096), 2176);

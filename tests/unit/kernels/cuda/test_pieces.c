@@ -34,7 +34,6 @@ static void within_budget(const struct pieces_device *device, const struct piece
 
 static void rows_of_weights(void **state) {
   static const int64_t sizes[] = {1, 128, 4096, 57344, 1 << 20}, rows[] = {1, 100, 129, 8192, 100000, 1 << 24};
-  (void)state;
   for (size_t n = 0; n < COUNT(sizes); n++)
     for (size_t k = 0; k < COUNT(sizes); k++)
       for (size_t m = 0; m < COUNT(rows); m++) {
@@ -46,7 +45,6 @@ static void rows_of_weights(void **state) {
 
 /* A layer's usual product is one piece, where x and y are on the device. */
 static void usual_ones_stay_whole(void **state) {
-  (void)state;
   struct pieces_work work = of_weight(4096, 4096, false);
   assert_int_equal(pieces_rows(&h200, &work, 8192, BUDGET_NS), 8192);
   assert_true(pieces_predict_ns(&h200, &work, 64) < BUDGET_NS / 10);
@@ -54,7 +52,6 @@ static void usual_ones_stay_whole(void **state) {
 
 /* Multiplying 8192 x 8192 x 16384 takes pieces; none of one row after the other. */
 static void large_ones_are_cut(void **state) {
-  (void)state;
   struct pieces_work work = of_weight(8192, 16384, true);
   int64_t piece = pieces_rows(&h200, &work, 8192, BUDGET_NS);
   assert_in_range(piece, GEMM_GROUP, 2048);
@@ -62,7 +59,6 @@ static void large_ones_are_cut(void **state) {
 
 /* Rows of 2^24 elements in the host's memory: 16 of them would be half a GiB on its way at a time. */
 static void long_rows_go_alone(void **state) {
-  (void)state;
   struct pieces_work work = of_weight(16, 1 << 24, true);
   for (int64_t rows = 2; rows <= 4096; rows *= 2)
     assert_int_equal(pieces_rows(&h200, &work, rows, BUDGET_NS), 1);
@@ -76,7 +72,6 @@ static void long_rows_go_alone(void **state) {
 }
 
 static void copies_count(void **state) {
-  (void)state;
   struct pieces_work work = of_weight(1024, 1024, false);
   uint64_t before = pieces_predict_ns(&h200, &work, 1);
   work.copied_bytes = (uint64_t)1 << 30;
@@ -96,7 +91,6 @@ static void panels(void **state) {
       {100, 32 << 20, 64 << 20, 2},        /* rows of 2^24 */
       {7, (uint64_t)1 << 31, 64 << 20, 1}, /* a row that alone is longer */
   };
-  (void)state;
   for (size_t i = 0; i < COUNT(cases); i++)
     assert_int_equal(pieces_panel(cases[i].n, cases[i].row_bytes, cases[i].bytes), cases[i].panel);
 }

@@ -100,7 +100,6 @@ static void check_fp8_many(const struct kernel_problem *problem) {
 }
 
 static void test_bytes(void **state) {
-  (void)state;
   static const enum gemm_scale scales[] = {GEMM_SCALE_ONE, GEMM_SCALE_ROW, GEMM_SCALE_BLOCK};
   static const enum gemm_type y_types[] = {GEMM_F32, GEMM_F16, GEMM_BF16};
   for (int i = 0; i < SHAPES; i++) {
@@ -128,7 +127,6 @@ static void test_bytes(void **state) {
 }
 
 static void test_two_bits(void **state) {
-  (void)state;
   static const enum gemm_type x_types[] = {GEMM_F16, GEMM_BF16, GEMM_F32, GEMM_INT8};
   for (int i = 0; i < SHAPES; i++) {
     bool codes = below(2) == 0;

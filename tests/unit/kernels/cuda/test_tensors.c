@@ -36,7 +36,6 @@ static void listed_can_run(const struct tensors_problem *problem) {
 }
 
 static void lists(void **state) {
-  (void)state;
   static const int64_t sizes[][3] = {
       {64, 64, 25088}, {256, 256, 1605632}, {1, 1, 1}, {200, 136, 5000}, {4096, 4096, 64}};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
@@ -48,7 +47,6 @@ static void lists(void **state) {
 }
 
 static void slices_fill_the_device(void **state) {
-  (void)state;
   struct tensors_problem problem = problem_of(256, 128, 200704, 16, 90);
   struct variant variant = tensors_default(&problem);
   struct tensors_config config;
@@ -68,7 +66,6 @@ static void expect_nearest(const struct tensors_problem *problem, struct variant
 }
 
 static void refusals_name_the_nearest(void **state) {
-  (void)state;
   struct tensors_problem problem = problem_of(128, 64, 300, 16, 90);
   struct tensors_problem loose = problem_of(128, 64, 300, 8, 90), ampere = problem_of(128, 64, 300, 16, 80);
   expect_nearest(&problem, (struct variant){.family = &tensors_wide_family, .values = {64, 1, 6}}); /* of 5 steps */
@@ -123,7 +120,6 @@ static void covers(const struct tensors_cut_problem *problem) {
 }
 
 static void every_product(void **state) {
-  (void)state;
   static const int64_t sizes[][4] = {{1, 1, 1, 1},           {64, 64, 25088, 1},     {256, 256, 1605632, 1},
                                      {256, 128, 1 << 24, 1}, {4096, 4096, 4096, 3},  {1 << 20, 3, 130, 2},
                                      {5, 1 << 20, 77, 1},    {129, 257, 1000, 65535}};
@@ -136,7 +132,6 @@ static void every_product(void **state) {
 
 /* What fits goes in one piece, with all the slices that were asked for. */
 static void short_ones_are_whole(void **state) {
-  (void)state;
   struct tensors_cut_problem problem = problem_to_cut(128, 128, 25088, 1, false);
   problem.slices = 66;
   struct tensors_cut cut = tensors_cut(&problem);
@@ -147,7 +142,6 @@ static void short_ones_are_whole(void **state) {
 
 /* Runs of K and slices go together: a long K in runs has its slices in each. */
 static void long_ones_come_in_runs(void **state) {
-  (void)state;
   struct tensors_cut_problem problem = problem_to_cut(256, 256, 1 << 24, 1, false);
   problem.slices = 32;
   struct tensors_cut cut = tensors_cut(&problem);

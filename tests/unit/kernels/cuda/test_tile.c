@@ -44,7 +44,6 @@ static struct variant parse(const char *text) {
 /* ---- what can run */
 
 static void test_parameters_are_the_promised_ones(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     int low, high, step, fallback;
@@ -63,7 +62,6 @@ static void test_parameters_are_the_promised_ones(void **state) {
 }
 
 static void test_a_plan(void **state) {
-  (void)state;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 300, 4096, 1000);
   struct variant variant = parse("tile");
   struct tile_plan plan;
@@ -87,7 +85,6 @@ static void test_a_plan(void **state) {
 
 /* Codes of W stay codes in shared memory; slices that take turns keep their sums in the workspace. */
 static void test_a_plan_for_two_bits(void **state) {
-  (void)state;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT2, 300, 4096, 1024);
   struct variant variant = parse("tile block_m=64 block_n=64 block_k=256 num_stages=3 split_k=2");
   struct tile_plan plan;
@@ -125,7 +122,6 @@ static void refuse(const struct kernel_device *device, struct kernel_problem pro
 }
 
 static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
-  (void)state;
   struct kernel_problem int8 = problem_of(GEMM_FORMAT_INT8, 256, 4096, 4096);
   struct kernel_problem f16 = problem_of(GEMM_FORMAT_F16, 256, 4096, 4096);
   struct kernel_problem fp8 = problem_of(GEMM_FORMAT_FP8, 256, 4096, 4096);
@@ -147,7 +143,6 @@ static void test_what_cannot_run_has_a_reason_and_a_neighbour(void **state) {
 }
 
 static void test_what_has_no_neighbour(void **state) {
-  (void)state;
   struct variant variant = parse("tile"), near;
   struct kernel_problem int2 = problem_of(GEMM_FORMAT_INT2, 1, 64, 64), fp8 = problem_of(GEMM_FORMAT_FP8, 1, 64, 64);
   struct tile_plan plan;
@@ -170,7 +165,6 @@ static void test_what_has_no_neighbour(void **state) {
 }
 
 static void test_more_blocks_than_a_launch(void **state) {
-  (void)state;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_INT8, 16384, 1 << 24, 4096);
   struct variant variant = parse("tile block_m=16 block_n=16 block_k=32 num_warps=1 split_k=128");
   struct tile_plan plan;
@@ -183,7 +177,6 @@ static void test_more_blocks_than_a_launch(void **state) {
 /* ---- slices */
 
 static void test_slices_fill_the_device(void **state) {
-  (void)state;
   struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
   struct kernel_problem wide = problem_of(GEMM_FORMAT_F16, 4096, 57344, 8192);
   struct kernel_problem shallow = problem_of(GEMM_FORMAT_F16, 128, 128, 128);
@@ -194,7 +187,6 @@ static void test_slices_fill_the_device(void **state) {
 }
 
 static void test_a_sweep_has_every_count_in_every_mode(void **state) {
-  (void)state;
   struct kernel_problem tall = problem_of(GEMM_FORMAT_F16, 128, 128, 25088);
   struct variant variant = parse("tile"), out[512];
   assert_int_equal(tile_splits(&tall, &variant, true, out, 512), 1 + 127 * 3);
@@ -229,7 +221,6 @@ static bool in(const struct variant *list, int count, const struct variant *vari
 
 /* Every one can run, none comes twice, and no more than the device's room is filled by slices. */
 static void test_a_sweep_can_run(void **state) {
-  (void)state;
   const struct kernel_problem *problem;
   for (size_t i = 0; (problem = swept_problem(i)) != NULL; i++) {
     struct variant list[TILE_SWEEP_ALL + 1];
@@ -250,7 +241,6 @@ static void test_a_sweep_can_run(void **state) {
 
 /* The tile of manual configurations, or the nearest that can run, is always there, and ahead. */
 static void test_a_sweep_has_the_manual_tile(void **state) {
-  (void)state;
   const struct kernel_problem *problem;
   struct variant manual = parse("tile block_m=128 block_n=128 block_k=64 group_size_m=8 num_warps=4 num_stages=4");
   for (size_t i = 0; (problem = swept_problem(i)) != NULL; i++) {
@@ -268,7 +258,6 @@ static void test_a_sweep_has_the_manual_tile(void **state) {
 
 /* Of tiles of which half would be empty only the manual one; best guess first, alternatives behind other tiles. */
 static void test_a_sweep_is_pruned_and_in_order(void **state) {
-  (void)state;
   struct kernel_problem problem = problem_of(GEMM_FORMAT_F16, 16, 4096, 4096);
   struct variant list[TILE_SWEEP], manual = parse("tile");
   int count = tile_sweep(&problem, false, list, TILE_SWEEP), first = 0, tiles = 0;
@@ -290,7 +279,6 @@ static void test_a_sweep_is_pruned_and_in_order(void **state) {
 /* What an H200 took for one tile of F16, by slices of K and by mode (NOTES.md): the model puts them in the right order
  * because it is not far off. */
 static void test_the_model_is_near_what_was_measured(void **state) {
-  (void)state;
   static const struct {
     int slices;
     double serial, parallel;
@@ -326,7 +314,6 @@ static const char *only_file(void) {
 }
 
 static void test_code_is_kept(void **state) {
-  (void)state;
   static const char code[] = "not \0 really code\n\n\n";
   void *got = NULL;
   size_t bytes = 0;
@@ -343,7 +330,6 @@ static void test_code_is_kept(void **state) {
 }
 
 static void test_damaged_code_is_a_miss(void **state) {
-  (void)state;
   static const char code[] = "0123456789abcdef";
   void *got;
   size_t bytes;
@@ -369,7 +355,6 @@ static void test_damaged_code_is_a_miss(void **state) {
 }
 
 static void test_a_link_is_not_followed(void **state) {
-  (void)state;
   void *got;
   size_t bytes;
   struct error error;

@@ -18,7 +18,6 @@ static const struct gemm_weight down = {.n = 16, .k = 32, .format = GEMM_FORMAT_
 
 /* What PROTOCOL.md says, in numbers. */
 static void offsets_on_the_wire(void **state) {
-  (void)state;
   assert_int_equal(sizeof(struct ring_step), 64);
   assert_int_equal(offsetof(struct ring_step, weight), 0);
   assert_int_equal(offsetof(struct ring_step, activation), 4);
@@ -32,7 +31,6 @@ static void offsets_on_the_wire(void **state) {
 }
 
 static void places(void **state) {
-  (void)state;
   static const struct {
     uint32_t steps;
     uint64_t offset;
@@ -59,7 +57,6 @@ static void places(void **state) {
 }
 
 static void steps_are_read(void **state) {
-  (void)state;
   const struct ring_step good = {.activation = GEMM_GELU,
                                  .gated = 1,
                                  .y_type = GEMM_BF16,
@@ -95,7 +92,6 @@ static void steps_are_read(void **state) {
 }
 
 static void steps_follow_from_one_another(void **state) {
-  (void)state;
   const struct plan_step good[] = {
       {.weight = up, .activation = GEMM_SILU, .gated = true, .y_type = GEMM_F16},
       {.weight = down, .y_type = GEMM_F32, .bias_type = GEMM_F16, .bias_offset = END - 32},
@@ -152,7 +148,6 @@ static void steps_follow_from_one_another(void **state) {
 }
 
 static void calls(void **state) {
-  (void)state;
   const struct plan_step steps[] = {
       {.weight = up, .activation = GEMM_SILU, .gated = true, .y_type = GEMM_F16},
       {.weight = down, .y_type = GEMM_F32, .bias_type = GEMM_F32, .bias_offset = BEGIN + 8192},

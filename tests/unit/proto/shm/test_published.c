@@ -19,7 +19,6 @@ static struct published table;
 static struct error failure;
 
 static int setup(void **state) {
-  (void)state;
   memory = aligned_alloc(64, published_bytes(ROWS));
   if (memory == NULL)
     return -1;
@@ -29,7 +28,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  (void)state;
   free(memory);
   return 0;
 }
@@ -54,7 +52,6 @@ static bool equal(const struct published_row *a, const struct published_row *b) 
 
 static void what_is_put_is_found(void **state) {
   struct published_row row, found;
-  (void)state;
   uint64_t generation = published_generation(&table);
   for (unsigned i = 0; i < ROWS / 4; i++) {
     row = make(i, i);
@@ -86,7 +83,6 @@ static void what_is_put_is_found(void **state) {
 
 static void a_full_table_takes_what_is_new(void **state) {
   struct published_row row, found;
-  (void)state;
   for (unsigned i = 0; i < 20 * ROWS; i++) {
     row = make(i, i);
     published_put(memory, &row);
@@ -97,7 +93,6 @@ static void a_full_table_takes_what_is_new(void **state) {
 
 static void texts_are_cut(void **state) {
   struct published_row row = make(1, 1), found;
-  (void)state;
   published_put(memory, &row);
   /* As a writer that has gone mad would leave it: without an end. */
   for (size_t at = PUBLISHED_HEADER_BYTES; at < published_bytes(ROWS); at += PUBLISHED_ROW_BYTES)
@@ -110,7 +105,6 @@ static void texts_are_cut(void **state) {
 /* A writer that was ended in the middle leaves an odd sequence. */
 static void a_torn_row_is_not_there_and_nobody_waits(void **state) {
   struct published_row row = make(1, 1), other = make(2, 2), found;
-  (void)state;
   published_put(memory, &row);
   published_put(memory, &other);
   for (size_t at = PUBLISHED_HEADER_BYTES; at < published_bytes(ROWS); at += PUBLISHED_ROW_BYTES)
@@ -143,7 +137,6 @@ static void *read_on(void *user) {
 static void no_reader_sees_half_a_row(void **state) {
   struct race race = {.stop = false};
   pthread_t threads[2];
-  (void)state;
   for (int i = 0; i < 2; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, read_on, &race), 0);
   for (unsigned version = 0; version < 20000 || atomic_load(&race.reads) < 1000; version++) {
@@ -160,7 +153,6 @@ static void no_reader_sees_half_a_row(void **state) {
 
 static void what_is_no_table_is_refused(void **state) {
   struct published other;
-  (void)state;
   assert_int_equal(published_open(&other, memory, PUBLISHED_HEADER_BYTES - 1, &failure), STATUS_PROTOCOL);
   assert_int_equal(published_open(&other, memory, published_bytes(ROWS) - 1, &failure), STATUS_PROTOCOL);
   uint32_t *words = (uint32_t *)(void *)memory;
@@ -191,7 +183,6 @@ static void *make_ring(void) {
 static void what_is_seen_comes_in_order_and_once(void **state) {
   struct seen_taker taker = {.memory = make_ring()};
   struct seen_entry entry, out;
-  (void)state;
   uint32_t in = 0, taken = 0;
   assert_false(seen_take(&taker, &out));
   for (int round = 0; round < 5; round++) {
@@ -213,7 +204,6 @@ static void what_is_seen_comes_in_order_and_once(void **state) {
 
 static void devices_are_told_of_work_and_pauses(void **state) {
   void *ring = make_ring();
-  (void)state;
   seen_computes(NULL, 0); /* a process whose gemmd has no ring says nothing */
   seen_computes(ring, 3);
   seen_computes(ring, 3);
@@ -236,7 +226,6 @@ static void devices_are_told_of_work_and_pauses(void **state) {
 
 static void whatever_lies_in_the_ring_ends(void **state) {
   static const uint8_t bytes[] = {0x00, 0xff, 0x01, 0x80};
-  (void)state;
   for (size_t i = 0; i < sizeof bytes; i++) {
     struct seen_taker taker = {.memory = make_ring()};
     struct seen_entry out;
@@ -270,7 +259,6 @@ static void threads_put_together(void **state) {
   pthread_t threads[3];
   unsigned taken = 0;
   bool over;
-  (void)state;
   for (int i = 0; i < 3; i++)
     assert_int_equal(pthread_create(&threads[i], NULL, put_on, &putters), 0);
   do {

@@ -14,7 +14,6 @@
 
 /* What PROTOCOL.md says, in numbers. */
 static void offsets_on_the_wire(void **state) {
-  (void)state;
   assert_int_equal(sizeof(struct ring_header), 4096);
   assert_int_equal(offsetof(struct ring_header, magic), 0);
   assert_int_equal(offsetof(struct ring_header, version), 4);
@@ -71,7 +70,6 @@ static void offsets_on_the_wire(void **state) {
 }
 
 static void sizes_of_queues(void **state) {
-  (void)state;
   assert_true(ring_queue_bytes(1) == 4096);
   assert_true(ring_queue_bytes(64) == 16384); /* 320 + 64 * 192 = 12608 */
   assert_true(ring_queue_bytes(256) == 53248);
@@ -80,7 +78,6 @@ static void sizes_of_queues(void **state) {
 }
 
 static void arenas_that_cannot_be(void **state) {
-  (void)state;
   static const struct {
     uint32_t devices, entries;
     uint64_t bytes;
@@ -106,7 +103,6 @@ static void arenas_that_cannot_be(void **state) {
 }
 
 static void headers_that_lie(void **state) {
-  (void)state;
   struct pair pair = pair_make(64);
   struct ring_header *header = pair.arena;
   struct ring_header good = *header;
@@ -132,7 +128,6 @@ static void headers_that_lie(void **state) {
 }
 
 static void queues_do_not_overlap(void **state) {
-  (void)state;
   enum { DEVICES = 3, ENTRIES = 2 };
   uint64_t bytes = ring_tensor_offset(ENTRIES, DEVICES) + 4096;
   uint8_t *arena = aligned_alloc(4096, bytes);
@@ -155,7 +150,6 @@ static void queues_do_not_overlap(void **state) {
 /* ---- one after the other */
 
 static void in_order_and_bounded(void **state) {
-  (void)state;
   struct pair pair = pair_make(4);
   assert_int_equal(pair_take(&pair), -1);
   assert_int_equal(pair_reap(&pair), -1);
@@ -184,7 +178,6 @@ static void in_order_and_bounded(void **state) {
 
 /* As after 2^32 - 3 entries. */
 static void counters_wrap(void **state) {
-  (void)state;
   struct pair pair = pair_make(2);
   uint32_t begin = UINT32_MAX - 2;
   struct ring_queue *queue = pair.client.queue;
@@ -210,7 +203,6 @@ static void counters_wrap(void **state) {
 }
 
 static void whole_entries_travel(void **state) {
-  (void)state;
   struct pair pair = pair_make(1);
   struct ring_submission in, out;
   struct ring_completion done, back;
@@ -229,7 +221,6 @@ static void whole_entries_travel(void **state) {
 }
 
 static void sleepers_are_woken(void **state) {
-  (void)state;
   struct pair pair = pair_make(4);
   struct ring_submission submission = {.tag = 1};
   bool wake;
@@ -260,7 +251,6 @@ static void sleepers_are_woken(void **state) {
 /* ---- replacement */
 
 static void a_worker_is_replaced(void **state) {
-  (void)state;
   struct pair pair = pair_make(4);
   struct ring_queue *queue = pair.client.queue;
   ring_set_worker_state(queue, RING_WORKER_READY);
@@ -300,7 +290,6 @@ static void a_worker_is_replaced(void **state) {
 }
 
 static void two_workers_die_before_the_client_looks(void **state) {
-  (void)state;
   struct pair pair = pair_make(4);
   assert_true(pair_submit(&pair, 1) && pair_submit(&pair, 2));
   assert_int_equal(pair_take(&pair), 1);
@@ -323,7 +312,6 @@ static void two_workers_die_before_the_client_looks(void **state) {
 /* ---- hostile words */
 
 static void indices_that_cannot_be_true(void **state) {
-  (void)state;
   static const uint32_t far[] = {3, 4, 1000, 1u << 31, UINT32_MAX - 1};
   for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
     struct pair pair = pair_make(2);
@@ -343,7 +331,6 @@ static void indices_that_cannot_be_true(void **state) {
 
 /* More on the way than the ring has completions: a client that submits without taking. */
 static void no_room_for_completions(void **state) {
-  (void)state;
   struct pair pair = pair_make(2);
   assert_true(pair_submit(&pair, 1) && pair_submit(&pair, 2));
   assert_int_equal(pair_take(&pair), 1);
@@ -356,7 +343,6 @@ static void no_room_for_completions(void **state) {
 
 /* The worker's own words are never read back, so what a client writes there changes nothing. */
 static void the_workers_words_rewritten(void **state) {
-  (void)state;
   struct pair pair = pair_make(2);
   struct ring_queue *queue = pair.client.queue;
   for (uint64_t tag = 0; tag < 10; tag++) {
@@ -374,7 +360,6 @@ static void the_workers_words_rewritten(void **state) {
 }
 
 static void an_earlier_generation_gets_no_service(void **state) {
-  (void)state;
   struct pair pair = pair_make(2);
   assert_true(pair_submit(&pair, 1));
   pair.worker.generation = 2; /* that has taken another's place, which the client has not seen */
@@ -388,7 +373,6 @@ static void an_earlier_generation_gets_no_service(void **state) {
 
 static void a_generation_that_never_was_is_nonsense(void **state) {
   static const uint32_t generations[] = {0, 2, UINT32_MAX};
-  (void)state;
   for (size_t i = 0; i < sizeof generations / sizeof *generations; i++) {
     struct pair pair = pair_make(2);
     assert_true(pair_submit(&pair, 1));
@@ -401,7 +385,6 @@ static void a_generation_that_never_was_is_nonsense(void **state) {
 /* ---- entries <-> products */
 
 static void submissions_become_products(void **state) {
-  (void)state;
   struct ring_submission submission = {.opcode = RING_OP_PRODUCT,
                                        .x_type = GEMM_F16,
                                        .y_type = 200,
@@ -427,7 +410,6 @@ static void submissions_become_products(void **state) {
 }
 
 static void submissions_of_another_version(void **state) {
-  (void)state;
   struct ring_submission submission = {.opcode = 9};
   struct gemm_product product;
   struct error error;
@@ -480,7 +462,6 @@ static void submissions_of_another_version(void **state) {
 }
 
 static void cancellations_take_no_completion(void **state) {
-  (void)state;
   struct pair pair = pair_make(4);
   struct ring_submission submission;
   struct error error;
@@ -509,7 +490,6 @@ static void cancellations_take_no_completion(void **state) {
 }
 
 static void errors_survive_a_completion(void **state) {
-  (void)state;
   struct error errors[4], back;
   struct ring_completion completion = {.tag = 5, .device_ns = 6};
   assert_int_equal(error_field(&errors[0], STATUS_INVALID, FIELD_M, 0, 1, LIMIT_M), STATUS_INVALID);

@@ -104,12 +104,10 @@ static void hammer(uint32_t entries) {
 }
 
 static void two_threads_one_entry(void **state) {
-  (void)state;
   hammer(1);
 }
 
 static void two_threads_many_entries(void **state) {
-  (void)state;
   hammer(64);
 }
 
@@ -186,12 +184,10 @@ static void meet(bool client_sleeps) {
 }
 
 static void a_worker_falls_asleep_meanwhile(void **state) {
-  (void)state;
   meet(false);
 }
 
 static void a_client_falls_asleep_meanwhile(void **state) {
-  (void)state;
   meet(true);
 }
 
@@ -214,7 +210,6 @@ static void *scribble(void *argument) {
 }
 
 static void a_scribbling_client(void **state) {
-  (void)state;
   struct stage stage = {.pair = pair_make(4)};
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, NULL, scribble, &stage), 0);

@@ -10,7 +10,6 @@
 enum { MOST = 100000 };
 
 static void begins_with_all_it_may(void **state) {
-  (void)state;
   struct spin spin;
   spin_init(&spin, MOST);
   assert_int_equal(spin_budget(&spin), MOST);
@@ -24,7 +23,6 @@ static void begins_with_all_it_may(void **state) {
 }
 
 static void short_waits_need_short_spins(void **state) {
-  (void)state;
   struct spin spin;
   spin_init(&spin, MOST);
   for (int i = 0; i < 100; i++)
@@ -36,7 +34,6 @@ static void short_waits_need_short_spins(void **state) {
 }
 
 static void long_waits_are_slept_through(void **state) {
-  (void)state;
   struct spin spin;
   spin_init(&spin, MOST);
   for (int i = 0; i < 100; i++)
@@ -49,7 +46,6 @@ static void long_waits_are_slept_through(void **state) {
 }
 
 static void one_pause_is_no_habit(void **state) {
-  (void)state;
   struct spin spin;
   spin_init(&spin, MOST);
   for (int i = 0; i < 100; i++)

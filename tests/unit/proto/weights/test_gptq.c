@@ -64,7 +64,6 @@ static float *weights(void) {
 }
 
 static void test_gram_is_the_sum_of_products(void **state) {
-  (void)state;
   double *x = activations(ROWS), *h = hessian(x, ROWS), *twice = hessian(x, 500);
   matrix_add_gram(twice, K, x + 500 * K, ROWS - 500, 3);
   for (size_t i = 0; i < K; i += 7)
@@ -81,7 +80,6 @@ static void test_gram_is_the_sum_of_products(void **state) {
 }
 
 static void test_cholesky_multiplies_back(void **state) {
-  (void)state;
   double *x = activations(ROWS), *h = hessian(x, ROWS), *l = hessian(x, ROWS), *scratch = doubles(K * MATRIX_COLUMNS);
   assert_true(matrix_cholesky(l, K, scratch, 3));
   for (size_t i = 0; i < K; i++)
@@ -187,7 +185,6 @@ static void published(const struct gptq *gptq, const struct gptq_grid *grid, con
 }
 
 static void test_codes_are_those_of_the_published_algorithm(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *x = activations(ROWS), *h = hessian(x, ROWS);
@@ -213,7 +210,6 @@ static void test_codes_are_those_of_the_published_algorithm(void **state) {
 }
 
 static void test_order_is_by_the_diagonal_within_and_between_groups(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *h = doubles(K * K);
@@ -235,7 +231,6 @@ static void test_order_is_by_the_diagonal_within_and_between_groups(void **state
 
 /* Where columns have nothing to do with each other, no error can be taken back. */
 static void test_independent_columns_are_rounded(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *h = doubles(K * K);
@@ -279,7 +274,6 @@ static double error_of_products(const double *x, size_t rows, const struct gptq_
 }
 
 static void test_output_error_is_lower_also_for_rows_not_seen(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *x = activations(ROWS), *h = hessian(x, ROWS), *other = activations(200), *unseen = hessian(other, 200);
@@ -315,7 +309,6 @@ static void test_output_error_is_lower_also_for_rows_not_seen(void **state) {
 
 /* On the rows that were seen, the best of the multiples of a row is no worse than the first; outliers are clipped. */
 static void test_scales_are_searched(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *x = activations(ROWS), *h = hessian(x, ROWS), plain, searched;
@@ -349,7 +342,6 @@ static void test_scales_are_searched(void **state) {
 }
 
 static void test_refusals(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *h = doubles(K * K);
@@ -367,7 +359,6 @@ static void test_refusals(void **state) {
 
 /* Columns that are never anything but 0 are rounded as they are. */
 static void test_dead_columns(void **state) {
-  (void)state;
   struct error error;
   struct gptq gptq;
   double *x = activations(ROWS);

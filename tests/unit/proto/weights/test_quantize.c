@@ -74,7 +74,6 @@ static void expect_optimal(const float *values, size_t count) {
 }
 
 static void test_least_squares_is_optimal(void **state) {
-  (void)state;
   random_state = 1;
   float values[128];
   for (size_t count = 1; count <= 128; count += count < 6 ? 1 : 61)
@@ -86,7 +85,6 @@ static void test_least_squares_is_optimal(void **state) {
 }
 
 static void test_least_squares_special_groups(void **state) {
-  (void)state;
   random_state = 2;
   float values[128];
   for (int sign = -1; sign <= 1; sign += 2) {
@@ -112,7 +110,6 @@ static void test_least_squares_special_groups(void **state) {
 }
 
 static void test_least_squares_exact_codes(void **state) {
-  (void)state;
   /* What is expressible comes back without error, with the sign of 2 on either side. */
   for (int sign = -1; sign <= 1; sign += 2) {
     float values[100];
@@ -128,7 +125,6 @@ static void test_least_squares_exact_codes(void **state) {
 }
 
 static void test_zero_groups(void **state) {
-  (void)state;
   float zeros[128] = {0}, tiny[128];
   zeros[3] = -0.0f;
   for (int i = 0; i < 128; i++)
@@ -148,7 +144,6 @@ static void test_zero_groups(void **state) {
 }
 
 static void test_least_squares_beats_simple_schemes(void **state) {
-  (void)state;
   random_state = 3;
   for (int trial = 0; trial < 200; trial++) {
     float values[512];
@@ -170,7 +165,6 @@ static void test_least_squares_beats_simple_schemes(void **state) {
 }
 
 static void test_ternary(void **state) {
-  (void)state;
   /* Mean magnitude 1: |w| < 0.5 becomes 0, nothing becomes 2. */
   const float values[] = {2.5f, -1.5f, 0.25f, -0.25f, 0.75f, -0.75f, 1.75f, 0.25f};
   uint8_t codes[8];
@@ -180,7 +174,6 @@ static void test_ternary(void **state) {
 }
 
 static void test_int8_and_e4m3(void **state) {
-  (void)state;
   random_state = 4;
   float values[300];
   int8_t bytes[300];
@@ -211,14 +204,12 @@ static void test_int8_and_e4m3(void **state) {
 }
 
 static void test_absmax_of_nothing_and_signs(void **state) {
-  (void)state;
   const float values[] = {-3.0f, 2.0f, -0.0f};
   assert_true(quantize_absmax(values, 0) == 0.0f);
   assert_true(quantize_absmax(values, 3) == 3.0f);
 }
 
 static void test_halves_refuse_overflow(void **state) {
-  (void)state;
   uint16_t out[3];
   const float fits[] = {65504.0f, -65519.0f, 1e-10f}, beyond[] = {1.0f, -65520.0f, 2.0f};
   assert_int_equal(quantize_f16(fits, 3, out), 3);
@@ -233,7 +224,6 @@ static void test_halves_refuse_overflow(void **state) {
 }
 
 static void test_pack(void **state) {
-  (void)state;
   const uint8_t codes[] = {0, 1, 2, 3, 3, 2, 1, 0, 3, 3};
   uint8_t packed[6];
   memset(packed, 0xee, sizeof packed);
@@ -251,7 +241,6 @@ static void test_elements_are_those_of_number_h(void **state) {
   enum { COUNT = 16 };
   static const uint32_t mantissas[COUNT / 2] = {0, 1, 0x7fffff, 0x80000, 0x80001, 0x1000, 0x180fff, 0x8000};
   static const float scales[] = {1.0f, 0.0371f, 1e-30f, 1e30f, 0.0f};
-  (void)state;
   for (uint32_t head = 0; head < 512; head++)
     for (size_t s = 0; (head & 255) < 255 && s < sizeof scales / sizeof *scales; s++) {
       float values[COUNT];

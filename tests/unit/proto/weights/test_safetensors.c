@@ -39,7 +39,6 @@ static void refuse(const char *json, uint64_t data, const char *reason) {
 }
 
 static void test_good_header(void **state) {
-  (void)state;
   const char *json = "{\"__metadata__\":{\"format\":\"pt\"},"
                      "\"b\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[8,32]},"
                      "\"a.weight\":{\"dtype\":\"I8\",\"shape\":[8],\"data_offsets\":[0,8]},"
@@ -69,7 +68,6 @@ static void test_good_header(void **state) {
 }
 
 static void test_no_tensors(void **state) {
-  (void)state;
   struct safetensors file;
   struct error error;
   assert_int_equal(parse("{}", 0, &file, &error), STATUS_OK);
@@ -86,7 +84,6 @@ static void expect_length(const uint8_t first[8], size_t have, uint64_t file_byt
 }
 
 static void test_length(void **state) {
-  (void)state;
   const uint8_t none[8] = {0}, two[8] = {2}, most[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
   const uint8_t over[8] = {1, 0, 0x40, 6}; /* 100 MiB and 1 */
   expect_length(two, 8, 10, STATUS_OK);
@@ -101,7 +98,6 @@ static void test_length(void **state) {
 }
 
 static void test_length_beyond_file(void **state) {
-  (void)state;
   struct safetensors file;
   struct error error;
   assert_int_equal(safetensors_parse("{}", 2, 9, &file, &error), STATUS_BAD_FILE);
@@ -109,7 +105,6 @@ static void test_length_beyond_file(void **state) {
 }
 
 static void test_not_json(void **state) {
-  (void)state;
   refuse("", 0, "does not begin with '{'");
   refuse(" {}", 0, "does not begin with '{'");
   refuse("[]", 0, "does not begin with '{'");
@@ -123,14 +118,12 @@ static void test_not_json(void **state) {
 }
 
 static void test_nul_and_invalid_text(void **state) {
-  (void)state;
   refuse("{\"a\\u0000b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "header at byte");
   refuse("{\"a\":{\"dtype\":\"U8\\u0000\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "header at byte");
   refuse("{\"\xff\xfe\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "header at byte");
 }
 
 static void test_deep(void **state) {
-  (void)state;
   enum { DEPTH = 100000 };
   char *json = malloc(DEPTH + 32);
   assert_non_null(json);
@@ -142,7 +135,6 @@ static void test_deep(void **state) {
 }
 
 static void test_duplicates(void **state) {
-  (void)state;
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
          "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
          2, "duplicate");
@@ -150,7 +142,6 @@ static void test_duplicates(void **state) {
 }
 
 static void test_dtype(void **state) {
-  (void)state;
   refuse("{\"a\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "'a' has no dtype");
   refuse("{\"a\":{\"dtype\":8,\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "'a' has no dtype");
   refuse("{\"a\":{\"dtype\":\"f32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "unknown dtype 'f32'");
@@ -161,7 +152,6 @@ static void test_dtype(void **state) {
 }
 
 static void test_every_dtype_has_its_size(void **state) {
-  (void)state;
   static const struct {
     const char *name;
     unsigned bytes_of_8;
@@ -181,7 +171,6 @@ static void test_every_dtype_has_its_size(void **state) {
 }
 
 static void test_shape(void **state) {
-  (void)state;
   refuse("{\"a\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "no shape");
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":1,\"data_offsets\":[0,1]}}", 1, "no shape");
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, "shape[0]");
@@ -191,7 +180,6 @@ static void test_shape(void **state) {
 }
 
 static void test_shape_overflow(void **state) {
-  (void)state;
   /* 2^40 * 2^40 is 0 modulo 2^64: an empty range would fit a product that wraps. */
   refuse("{\"a\":{\"dtype\":\"F32\",\"shape\":[1099511627776,1099511627776],\"data_offsets\":[0,0]}}", 0, "64 bits");
   /* 2^62 * 4 bytes wraps where the elements do not. */
@@ -201,7 +189,6 @@ static void test_shape_overflow(void **state) {
 }
 
 static void test_offsets(void **state) {
-  (void)state;
   const char *reason = "data_offsets";
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, reason);
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, reason);
@@ -216,7 +203,6 @@ static void test_offsets(void **state) {
 }
 
 static void test_overlap_and_holes(void **state) {
-  (void)state;
   refuse("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
          "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[3,7]}}",
          7, "tensor 'b' at byte");
@@ -231,13 +217,11 @@ static void test_overlap_and_holes(void **state) {
 }
 
 static void test_metadata(void **state) {
-  (void)state;
   refuse("{\"__metadata__\":[]}", 0, "not a map");
   refuse("{\"__metadata__\":{\"a\":1}}", 0, "'a' is not a string");
 }
 
 static void test_too_many_tensors(void **state) {
-  (void)state;
   size_t room = 80 * ((size_t)LIMIT_FILE_TENSORS + 3), length = 1;
   char *json = malloc(room);
   assert_non_null(json);
@@ -252,7 +236,6 @@ static void test_too_many_tensors(void **state) {
 
 /* Small ones, which take many times their bytes of memory once they are read; text of the same bytes does not. */
 static void test_too_many_values(void **state) {
-  (void)state;
   static const char *const values[] = {"[],", "{},", "0,"};
   size_t room = 4 * LIMIT_FILE_VALUES + 100;
   char *json = malloc(room);
@@ -275,7 +258,6 @@ static void test_too_many_values(void **state) {
 }
 
 static void test_shown_text(void **state) {
-  (void)state;
   assert_string_equal(safetensors_show("a.b").text, "a.b");
   assert_string_equal(safetensors_show("\033[31m\xc3\xa9\n").text, "?[31m???");
   char name[200];

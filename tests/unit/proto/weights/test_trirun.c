@@ -110,20 +110,17 @@ static void check(enum gemm_format format, int64_t n, int64_t k, int64_t scale_r
 }
 
 static void test_groups(void **state) {
-  (void)state;
   check(GEMM_FORMAT_INT2, 256, 256, 2);
   check(GEMM_FORMAT_INT2A8, 512, 384, 3);
   check(GEMM_FORMAT_INT2, 256, 128 * 300, 300); /* bands of the fewest columns */
 }
 
 static void test_one_scale_a_column(void **state) {
-  (void)state;
   check(GEMM_FORMAT_INT2, 256, 128, 1);
   check(GEMM_FORMAT_INT2, 768, 512, 1);
 }
 
 static void test_refused(void **state) {
-  (void)state;
   struct message_weight_load request = loading_request(GEMM_FORMAT_INT2, GEMM_SCALE_NONE);
   int fd = packed_file("layer.packed", 256, 256, 2);
   strcpy(request.tensor, "layer.packed");

@@ -39,7 +39,6 @@ static void expect_protocol(const void *bytes, size_t length, const struct messa
 /* ---- what is encoded comes back */
 
 static void the_envelope(void **state) {
-  (void)state;
   struct message_ping ping = {UINT64_MAX};
   struct message_head head = {MESSAGE_REPLY, UINT32_MAX, 200}, back;
   struct message_body body;
@@ -55,7 +54,6 @@ static void the_envelope(void **state) {
 
 /* The very bytes of one message, so that a change of the wire cannot go unseen. */
 static void the_bytes_of_a_ping(void **state) {
-  (void)state;
   static const uint8_t expected[] = {0x94, 0x00, 0x07, 0x03, 0x81, 0xa7, 'p', 'a', 'y', 'l', 'o', 'a', 'd', 0x2a};
   struct message_ping ping = {42};
   assert_int_equal(encode(&message_ping_type, &ping), sizeof expected);
@@ -82,7 +80,6 @@ static struct message_weight_info full_weight(unsigned number) {
 }
 
 static void every_kind_of_field(void **state) {
-  (void)state;
   struct message_weight_list_reply *reply = calloc(1, sizeof *reply), *back = malloc(sizeof *back);
   struct error error;
   reply->weights_count = LIMIT_PAGE_ITEMS;
@@ -109,7 +106,6 @@ static void every_kind_of_field(void **state) {
 }
 
 static void absent_optionals_are_zero(void **state) {
-  (void)state;
   struct message_weight_load load = {.format = 1}, back;
   struct error error;
   strcpy(load.name, "a");
@@ -122,7 +118,6 @@ static void absent_optionals_are_zero(void **state) {
 }
 
 static void empty_bodies(void **state) {
-  (void)state;
   struct message_empty empty = {0};
   struct error error;
   assert_int_equal(encode(&message_empty_type, &empty), 5);
@@ -130,7 +125,6 @@ static void empty_bodies(void **state) {
 }
 
 static void the_longest_text(void **state) {
-  (void)state;
   struct message_weight_name name, back;
   struct error error;
   memset(name.name, 'x', sizeof name.name);
@@ -146,7 +140,6 @@ static void the_longest_text(void **state) {
 }
 
 static void what_cannot_be_encoded(void **state) {
-  (void)state;
   struct message_head head = {MESSAGE_REQUEST, 1, 14};
   struct error error;
   size_t length;
@@ -161,7 +154,6 @@ static void what_cannot_be_encoded(void **state) {
 
 /* Every capacity below what a message takes is refused, and nothing behind it is touched. */
 static void a_buffer_that_is_too_small(void **state) {
-  (void)state;
   struct message_weight_info info = full_weight(1);
   struct message_head head = {MESSAGE_REPLY, 1, 0};
   struct error error;
@@ -179,7 +171,6 @@ static void a_buffer_that_is_too_small(void **state) {
 
 /* A page may be more than a message holds: 64 weights with long names and 16 parts each. */
 static void a_message_over_the_limit(void **state) {
-  (void)state;
   struct message_weight_list_reply *reply = calloc(1, sizeof *reply);
   struct message_head head = {MESSAGE_REPLY, 1, 0};
   struct error error;
@@ -203,7 +194,6 @@ static void a_message_over_the_limit(void **state) {
 /* ---- what is refused: the envelope */
 
 static void broken_envelopes(void **state) {
-  (void)state;
   static const struct {
     const char *bytes;
     size_t length;
@@ -242,7 +232,6 @@ static void broken_envelopes(void **state) {
 }
 
 static void every_msgpack_value_can_be_skipped(void **state) {
-  (void)state;
   static const struct {
     const char *bytes;
     size_t length;
@@ -303,7 +292,6 @@ static void every_msgpack_value_can_be_skipped(void **state) {
 
 /* Body is level 2 of LIMIT_MESSAGE_DEPTH; arrays and maps in turn below it. */
 static void too_deep(void **state) {
-  (void)state;
   for (unsigned levels = 0; levels < 40000; levels = levels < 8 ? levels + 1 : levels * 5) {
     size_t length = 0;
     memcpy(buffer, "\x94\x00\x01\x02\x81\xa1x", 7);
@@ -319,7 +307,6 @@ static void too_deep(void **state) {
 }
 
 static void too_long(void **state) {
-  (void)state;
   memset(buffer, 'x', sizeof buffer);
   memcpy(buffer, "\x94\x00\x01\x02\x81\xa1x\xda", 8);
   for (size_t length = LIMIT_MESSAGE_BYTES - 1; length <= LIMIT_MESSAGE_BYTES + 1; length++) {
@@ -346,7 +333,6 @@ static void expect_body(const char *bytes, size_t length, const struct message_t
 #define EXPECT_BODY(bytes, type, text) expect_body(bytes, sizeof(bytes) - 1, &message_##type##_type, text)
 
 static void fields_of_the_wrong_kind(void **state) {
-  (void)state;
   EXPECT_BODY("\x81\xa7payload\x01", ping, "");
   EXPECT_BODY("\x81\xa7payload\xff", ping, "ping: payload must be an integer of 0..2^64-1");
   EXPECT_BODY("\x81\xa7payload\xa1x", ping, "ping: payload must be an integer of 0..2^64-1");
@@ -373,7 +359,6 @@ static void fields_of_the_wrong_kind(void **state) {
 }
 
 static void missing_and_repeated_fields(void **state) {
-  (void)state;
   EXPECT_BODY("\x80", ping, "ping: payload is missing");
   EXPECT_BODY("\x82\xa7payload\x01\xa7payload\x01", ping, "ping: payload is repeated");
   EXPECT_BODY("\x81\x01\x02", ping, "ping: keys must be text");
@@ -386,7 +371,6 @@ static void missing_and_repeated_fields(void **state) {
 }
 
 static void text_and_lists_over_their_size(void **state) {
-  (void)state;
   char bytes[512] = "\x81\xa4name\xda\x01\x00";
   memset(bytes + 9, 'x', 256);
   expect_body(bytes, 9 + 256, &message_weight_name_type, "weight_name: name must have at most 255 bytes, got 256");
@@ -396,7 +380,6 @@ static void text_and_lists_over_their_size(void **state) {
 }
 
 static void text_that_is_no_utf8(void **state) {
-  (void)state;
   static const char *const bad[] = {"\x80",
                                     "\xc3",
                                     "\xc0\xaf",
@@ -419,7 +402,6 @@ static void text_that_is_no_utf8(void **state) {
 /* Any byte of a good message, changed to anything, or any cut: an answer, and no access outside the bytes (each is
  * decoded from memory of exactly its size, for the sanitizer). */
 static void changed_messages(void **state) {
-  (void)state;
   struct message_weight_info info = full_weight(0), out = {0};
   size_t length = encode(&message_weight_info_type, &info), refused = 0;
   uint8_t *copy = malloc(length);
@@ -447,7 +429,6 @@ static void changed_messages(void **state) {
 /* ---- failures */
 
 static void failures_carry_the_error(void **state) {
-  (void)state;
   struct error cause, back, error;
   struct message_head head;
   struct message_body body;
@@ -467,7 +448,6 @@ static void failures_carry_the_error(void **state) {
 }
 
 static void failures_of_unknown_status_or_body(void **state) {
-  (void)state;
   struct error back;
   static const uint8_t good[] = "\x81\xa4text\xa2hm", empty_text[] = "\x81\xa4text\xa0", wrong[] = "\x80";
   message_decode_failure(250, (struct message_body){good, sizeof good - 1}, &back);
@@ -483,7 +463,6 @@ static void failures_of_unknown_status_or_body(void **state) {
 }
 
 static void failures_go_out_whatever_they_quote(void **state) {
-  (void)state;
   struct error cause, back, error;
   struct message_head head;
   struct message_body body;
@@ -499,7 +478,6 @@ static void failures_go_out_whatever_they_quote(void **state) {
 /* ---- commands */
 
 static void the_command_table(void **state) {
-  (void)state;
   size_t count;
   const struct command_info *table = command_table(&count);
   for (size_t i = 0; i < count; i++) {

@@ -10,7 +10,6 @@
 static const int numbers[LIMIT_MESSAGE_FDS] = {3, 1, 4, 15, 9, 2, 6, 5};
 
 static void what_is_put_is_taken(void **state) {
-  (void)state;
   for (size_t count = 1; count <= LIMIT_MESSAGE_FDS; count++) {
     union rights rights;
     struct msghdr header = {.msg_iovlen = 0};
@@ -23,7 +22,6 @@ static void what_is_put_is_taken(void **state) {
 }
 
 static void nothing_to_send_takes_no_room(void **state) {
-  (void)state;
   union rights rights;
   struct msghdr header = {.msg_iovlen = 0};
   int fds[LIMIT_MESSAGE_FDS];
@@ -34,7 +32,6 @@ static void nothing_to_send_takes_no_room(void **state) {
 }
 
 static void other_parts_are_passed_over(void **state) {
-  (void)state;
   union {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(3 * sizeof(int)) + CMSG_SPACE(2 * sizeof(int))];
@@ -54,7 +51,6 @@ static void other_parts_are_passed_over(void **state) {
 
 /* One more would be a descriptor that nobody closes. */
 static void the_room_is_for_the_limit(void **state) {
-  (void)state;
   union rights rights;
   struct msghdr header = {.msg_iovlen = 0};
   rights_expect(&rights, &header);

@@ -15,10 +15,6 @@ enum {
   ROW_BLOCKS_MOST = 65535, /* the second dimension of a launch */
 };
 
-enum gemm_type sm80_packed_x_type(const struct kernel_problem *problem) {
-  return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
-}
-
 /* Which of INT2 and f16 x have four units of 16 rows of W for 33 to 64 rows. */
 static bool is_folded(const struct kernel_problem *problem, int columns, int units) {
   return problem->format == GEMM_FORMAT_INT2 && problem->x_type == GEMM_F16 && columns > 32 && units == 4;
@@ -26,7 +22,7 @@ static bool is_folded(const struct kernel_problem *problem, int columns, int uni
 
 /* Groups of K of a team's turn. */
 static int groups_of(const struct kernel_problem *problem, bool folded) {
-  return folded || sm80_packed_x_type(problem) == GEMM_F32 ? 1 : SM80_PACKED_GROUPS;
+  return folded || kernel_problem_x_type(problem) == GEMM_F32 ? 1 : SM80_PACKED_GROUPS;
 }
 
 int sm80_packed_columns(int64_t m) {
@@ -35,7 +31,7 @@ int sm80_packed_columns(int64_t m) {
 
 /* With little shared memory more rows leave room for so few warps that two goes take half of the time of one. */
 int64_t sm80_packed_rows_most(const struct kernel_problem *problem) {
-  if (sm80_packed_x_type(problem) == GEMM_F32)
+  if (kernel_problem_x_type(problem) == GEMM_F32)
     return SM80_PACKED_F32_MOST;
   return problem->device.shared_most < SHARED_MUCH ? SM80_PACKED_COLUMNS_MOST / 2 : SM80_PACKED_COLUMNS_MOST;
 }
@@ -53,7 +49,7 @@ bool sm80_packed_takes(const struct kernel_problem *problem) {
 
 /* Those that there is a kernel for. */
 static bool has_units(const struct kernel_problem *problem, int columns, int units) {
-  bool others = gemm_is_int2(problem->format) && sm80_packed_x_type(problem) != GEMM_F32;
+  bool others = gemm_is_int2(problem->format) && kernel_problem_x_type(problem) != GEMM_F32;
   return units == 2 || (others && units == (columns > 32 ? 1 : 4)) || is_folded(problem, columns, units);
 }
 
@@ -82,7 +78,7 @@ uint64_t sm80_packed_parts_bytes(const struct sm80_packed_plan *plan, int64_t m)
 
 bool sm80_packed_plan_for(const struct sm80_packed_config *config, const struct kernel_problem *problem, int64_t m,
                           struct sm80_packed_plan *out) {
-  enum gemm_type x_type = sm80_packed_x_type(problem);
+  enum gemm_type x_type = kernel_problem_x_type(problem);
   int rows = config->n_warps * config->units * UNIT_ROWS, warps = config->n_warps * config->k_warps;
   memset(out, 0, sizeof *out);
   out->columns = sm80_packed_columns(m);
@@ -143,7 +139,7 @@ static double decoding(enum gemm_format format, int columns, int units) {
 static double group_cycles(const struct sm80_packed_config *config, const struct sm80_packed_plan *plan,
                            const struct kernel_problem *problem, int64_t m, const struct sm80_rates *rates) {
   static const double POWER = 8.2;
-  enum gemm_type x_type = sm80_packed_x_type(problem);
+  enum gemm_type x_type = kernel_problem_x_type(problem);
   bool bytes = x_type == GEMM_INT8;
   int warps = config->n_warps * config->k_warps, units = config->units, eights = plan->columns / 8;
   double x_bytes = GEMM_GROUP * gemm_type_bytes(x_type), w = (double)warps * group_bytes(problem, units);

@@ -6,16 +6,14 @@
  * teams of a block take the groups in turn. Their steps along K for all blocks of rows, one after another, are shared
  * out to `blocks` evenly: a block ends one block of rows, has others whole, and begins one. Teams' sums are added in
  * shared memory, those of parts of K by a second kernel, in their order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM80_PACKED_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM80_PACKED_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 #include "../../sm90/int4/form.h"
 #include "../shares.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   SM80_PACKED_COLUMNS_MOST = 64,
@@ -49,8 +47,6 @@ struct sm80_packed_plan {
   int stages, x_row_bytes, slot_bytes, sums_bytes, shared_bytes;
 };
 
-/* Of x as the kernel reads it; GEMM_INT8 with INT2A8 weights. */
-enum gemm_type sm80_packed_x_type(const struct kernel_problem *problem);
 /* Rows of x of a go. */
 int64_t sm80_packed_rows_most(const struct kernel_problem *problem);
 /* Columns of sums for so many rows of x. */
@@ -70,7 +66,4 @@ double sm80_packed_us(const struct sm80_packed_config *config, const struct kern
 enum { SM80_PACKED_CONFIGS = 1024 /* at most */ };
 int sm80_packed_candidates(const struct kernel_problem *problem, struct sm80_packed_config *out, int most);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -67,7 +67,6 @@ static int list(const struct variant_family *family, const struct kernel_problem
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
   struct sm80_packed_config config = config_of(variant), close;
-  (void)backend;
   if (!takes(variant->family, problem))
     return error_set(error, STATUS_UNSUPPORTED, "family %s takes %s, without experts", variant->family->name,
                      variant->family == &sm80_int2_family ? "INT2 of 128 rows or more and INT2A8"
@@ -87,30 +86,10 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
 static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
                   struct backend_needs *out) {
   struct sm80_packed_config config = config_of(variant);
-  (void)backend;
   int64_t most = sm80_packed_rows_most(problem), m = problem->m < most ? problem->m : most;
   struct sm80_packed_plan plan;
   if (sm80_packed_plan_for(&config, problem, m, &plan))
     out->workspace_bytes = sm80_packed_parts_bytes(&plan, m);
-}
-
-static struct sm80_packed_product product_of(const struct kernel_call *call, const struct kernel_problem *problem) {
-  const struct backend_weight *weight = call->weight;
-  return (struct sm80_packed_product){
-      .n = weight->weight.n,
-      .k = weight->layout.k,
-      .format = weight->weight.format,
-      .tiles = weight->codes,
-      .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
-      .factors = weight->factors,
-      .x_type = sm80_packed_x_type(problem),
-      .x_stride = (int64_t)call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .parts = call->workspace,
-  };
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -120,33 +99,28 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   problem.m = call->m;
   if (!sm80_packed_takes(&problem) || !sm80_packed_fits(&config, &problem))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  struct sm80_packed_product product = product_of(call, &problem);
+  struct tiles_product product = kernel_call_tiles(call);
+  product.sums = call->workspace;
   struct sm80_packed_plan plan;
-  const uint8_t *x = call->x;
-  uint8_t *y = call->y;
   int64_t most = sm80_packed_rows_most(&problem);
   bool early = problem.device.capability >= 90;
   cudaError_t result = cudaSuccess;
-  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += product.m) {
-    product.m = call->m - row < most ? call->m - row : most;
-    product.x = x + row * product.x_stride;
-    product.x_scale = call->x_scale ? call->x_scale + row : NULL;
-    product.y = y + (uint64_t)row * product.y_stride;
-    if (!sm80_packed_plan_for(&config, &problem, product.m, &plan))
+  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += most) {
+    const struct tiles_product part = kernel_call_part(&product, row, most);
+    if (!sm80_packed_plan_for(&config, &problem, part.m, &plan))
       result = cudaErrorInvalidConfiguration;
     else
-      result = sm80_packed_launch(call->stream, &config, &plan, &product, call->follows || (early && row > 0), early);
+      result = sm80_packed_launch(call->stream, &config, &plan, &part, call->follows || (early && row > 0), early);
   }
   return runtime_check(result, "computing a product", error);
 }
 
-#define ROW(name, ...)                                                                                                 \
+#define ROW(name)                                                                                                      \
   static bool predict_##name(const struct kernel_problem *problem, struct variant *out, double *us) {                  \
     return predict(&name##_family, problem, out, us);                                                                  \
   }                                                                                                                    \
   static int list_##name(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, \
                          int count, int most) {                                                                        \
-    (void)backend;                                                                                                     \
     return list(&name##_family, problem, all, out, count, most);                                                       \
   }                                                                                                                    \
   const struct kernel_family name##_kernels = {                                                                        \
@@ -156,8 +130,7 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
       .check = check,                                                                                                  \
       .needs = needs,                                                                                                  \
       .launch = launch,                                                                                                \
-      .kernels = {__VA_ARGS__, kernel_of_sm80_packed_parts},                                                           \
   };
 
-ROW(sm80_int2, kernel_of_sm80_int2)
-ROW(sm80_int4, kernel_of_sm80_int4, kernel_of_sm80_mxfp4, kernel_of_sm80_nvfp4)
+ROW(sm80_int2)
+ROW(sm80_int4)

@@ -35,7 +35,7 @@ struct instance {
   float unit; // by what its sums are to be multiplied
 };
 
-instance instance_of(const sm80_packed_product &product, int columns, int units) {
+instance instance_of(const tiles_product &product, int columns, int units) {
   switch (product.format) {
   case GEMM_FORMAT_INT4:
     return {sm80_packed::int4_kernel(product.x_type, columns), 1.0f};
@@ -51,8 +51,8 @@ instance instance_of(const sm80_packed_product &product, int columns, int units)
 } // namespace
 
 extern "C" cudaError_t sm80_packed_launch(cudaStream_t stream, const struct sm80_packed_config *config,
-                                          const struct sm80_packed_plan *plan,
-                                          const struct sm80_packed_product *product, bool dependent, bool early) {
+                                          const struct sm80_packed_plan *plan, const struct tiles_product *product,
+                                          bool dependent, bool early) {
   const instance run = instance_of(*product, plan->columns, config->units);
   sm80_packed::work work = {};
   work.product = *product;
@@ -80,22 +80,6 @@ extern "C" cudaError_t sm80_packed_launch(cudaStream_t stream, const struct sm80
   return launch_kernel(stream, adding, sm80_packed::add_parts, work);
 }
 
-extern "C" const void *kernel_of_sm80_int2(void) {
-  return reinterpret_cast<const void *>(sm80_packed::int2_kernel(GEMM_F16, 8, 2));
-}
-
-extern "C" const void *kernel_of_sm80_int4(void) {
-  return reinterpret_cast<const void *>(sm80_packed::int4_kernel(GEMM_F16, 8));
-}
-
-extern "C" const void *kernel_of_sm80_mxfp4(void) {
-  return reinterpret_cast<const void *>(sm80_packed::mxfp4_kernel(GEMM_F16, 8));
-}
-
-extern "C" const void *kernel_of_sm80_nvfp4(void) {
-  return reinterpret_cast<const void *>(sm80_packed::nvfp4_kernel(GEMM_F16, 8));
-}
-
-extern "C" const void *kernel_of_sm80_packed_parts(void) {
-  return reinterpret_cast<const void *>(&sm80_packed::add_parts);
-}
+static const load_early early[] = {sm80_packed::int2_kernel(GEMM_F16, 8, 2), sm80_packed::int4_kernel(GEMM_F16, 8),
+                                   sm80_packed::mxfp4_kernel(GEMM_F16, 8), sm80_packed::nvfp4_kernel(GEMM_F16, 8),
+                                   sm80_packed::add_parts};

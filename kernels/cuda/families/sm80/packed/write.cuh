@@ -4,14 +4,14 @@
 
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
+#include "../../tiles.h"
 #include "config.h"
-#include "product.h"
 
 namespace sm80_packed {
 
 // A launch: the product, and how it is cut up.
 struct work {
-  sm80_packed_product product;
+  tiles_product product;
   sm80_packed_plan plan;
   int n_warps, k_warps;
   int groups; // of K
@@ -33,7 +33,7 @@ __device__ inline share share_of(const sm80_shares &all, int block) {
 // Where a block's sums of a part of K go: [m][rows]; of the blocks of rows that it has, only the first and the last one
 // may be parts.
 __device__ inline float *part_of(const work &w, int block, bool last) {
-  return w.product.parts + (w.plan.shares.parts * block + last) * w.product.m * w.plan.rows;
+  return static_cast<float *>(w.product.sums) + (w.plan.shares.parts * block + last) * w.product.m * w.plan.rows;
 }
 
 // Numbers from one column of sums to the next: no bank conflicts.
@@ -66,7 +66,7 @@ struct columns {
   float scales[4], biases[4];
 
   __device__ columns(const work &w, int64_t n) {
-    const sm80_packed_product &p = w.product;
+    const tiles_product &p = w.product;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       scales[i] = p.factors && n + i < p.n ? p.factors[n + i] : 1.0f;
@@ -77,18 +77,13 @@ struct columns {
 
 // Of row m of y; a weight with factors has no scales of x.
 __device__ inline void write_four(const work &w, int64_t m, int64_t n, const float (&sum)[4], const columns &of) {
-  const sm80_packed_product &p = w.product;
+  const tiles_product &p = w.product;
   float value[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
     value[i] = fmaf(sum[i], w.unit * (p.x_scale ? p.x_scale[m] : of.scales[i]), of.biases[i]);
   void *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
-  if (p.y_type == GEMM_F32)
-    number_store4(static_cast<float *>(row), n, p.n, value);
-  else if (p.y_type == GEMM_F16)
-    number_store4(static_cast<__half *>(row), n, p.n, value);
-  else
-    number_store4(static_cast<__nv_bfloat16 *>(row), n, p.n, value);
+  number_store4_as(row, n, p.n, p.y_type, value);
 }
 
 __device__ inline void add_four(float (&sum)[4], const float *from) {

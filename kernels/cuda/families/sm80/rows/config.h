@@ -5,15 +5,13 @@
  * A tile of y is `columns` rows of x by `rows` rows of W. The steps of K of all tiles, one after another, are shared
  * out to blocks evenly: a block ends one tile, has others whole, and begins one. Sums of parts of tiles are added by a
  * second kernel, in their order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM80_ROWS_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM80_ROWS_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 #include "../shares.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Tiles: columns and rows; of a warp, 16 columns and 8 rows each; warps along both; blocks that a multiprocessor has
  * registers for; whether FP8 has them, too. */
@@ -58,7 +56,4 @@ double sm80_rows_us(const struct sm80_rows_config *config, const struct sm80_row
 enum { SM80_ROWS_CONFIGS = 96 /* at most */ };
 int sm80_rows_candidates(const struct kernel_problem *problem, struct sm80_rows_config *out, int most);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

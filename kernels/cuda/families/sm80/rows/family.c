@@ -49,7 +49,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   struct sm80_rows_config configs[SM80_ROWS_CONFIGS];
-  (void)backend;
   bool asked = problem->device.capability != 90 || all;
   if (!asked || !sm80_rows_takes(problem))
     return count;
@@ -64,7 +63,6 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
                          struct variant *nearest, struct error *error) {
   struct sm80_rows_config config = config_of(variant), close;
   struct sm80_rows_plan plan;
-  (void)backend;
   if (!sm80_rows_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED, "family sm80_rows takes INT8 and FP8 with one scale or one a row");
   if (sm80_rows_plan_for(&config, problem, &plan))
@@ -81,7 +79,6 @@ static void needs(struct backend *backend, const struct kernel_problem *problem,
                   struct backend_needs *out) {
   struct sm80_rows_config config = config_of(variant);
   struct sm80_rows_plan plan;
-  (void)backend;
   if (sm80_rows_plan_for(&config, problem, &plan))
     out->workspace_bytes = sm80_rows_parts_bytes(&config, &plan);
 }
@@ -108,5 +105,4 @@ const struct kernel_family sm80_rows_kernels = {
     .needs = needs,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_sm80_rows, kernel_of_sm80_rows_floats},
 };

@@ -35,10 +35,5 @@ extern "C" cudaError_t sm80_rows_launch(cudaStream_t stream, const struct sm80_r
   return launch_kernel(stream, adding, run.adder, work);
 }
 
-extern "C" const void *kernel_of_sm80_rows(void) {
-  return reinterpret_cast<const void *>(sm80_rows::integer_instance(64, 64).kernel);
-}
-
-extern "C" const void *kernel_of_sm80_rows_floats(void) {
-  return reinterpret_cast<const void *>(sm80_rows::float_instance(64, 64).kernel);
-}
+static const load_early early[] = {sm80_rows::integer_instance(64, 64).kernel,
+                                   sm80_rows::float_instance(64, 64).kernel};

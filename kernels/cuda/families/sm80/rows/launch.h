@@ -1,16 +1,14 @@
 /* Launcher of sm80/rows/kernel.cuh. */
-#ifndef KERNELS_CUDA_FAMILIES_SM80_ROWS_LAUNCH_H
-#define KERNELS_CUDA_FAMILIES_SM80_ROWS_LAUNCH_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../sm90/hopper/product.h"
 #include "config.h"
 
 #include <driver_types.h>
 #include <stdbool.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Queues the product; `parts`: as many bytes as sm80_rows_parts_bytes says. `dependent`: it may be started before the
  * kernel ahead in the stream has ended; never on devices older than 9.0, nor is `early`, by which the kernel that adds
@@ -19,11 +17,4 @@ cudaError_t sm80_rows_launch(cudaStream_t stream, const struct sm80_rows_config 
                              const struct sm80_rows_plan *plan, const struct hopper_product *product, void *parts,
                              bool dependent, bool early);
 
-/* One kernel of each file, which leads to the others. */
-const void *kernel_of_sm80_rows(void);
-const void *kernel_of_sm80_rows_floats(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -8,14 +8,12 @@
  * in waves of one a block, those of the same rows of W one after the other; where they are few, or few are left over,
  * the `split_k` blocks of a cluster have parts of a tile's K, and each adds up and writes a part of its columns.
  */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   FP8_MANY_COLUMNS_LEAST = 80, /* rows of x a tile */
@@ -64,7 +62,4 @@ struct fp8_many_config fp8_many_configure(const struct kernel_problem *problem, 
 /* What is worth a look, the model's first; `all`: what can run. How many, at most `most`. Pure. */
 int fp8_many_candidates(const struct kernel_problem *problem, bool all, struct fp8_many_config *out, int most);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

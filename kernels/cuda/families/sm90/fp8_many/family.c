@@ -46,7 +46,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   struct fp8_many_config configs[FP8_MANY_ALL];
-  (void)backend;
   if (!fp8_many_takes(problem))
     return count;
   int found = fp8_many_candidates(problem, all, configs, most - count);
@@ -60,7 +59,6 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   struct fp8_many_config config = config_of(variant);
   struct fp8_many_plan plan;
   double us;
-  (void)backend;
   if (!fp8_many_takes(problem))
     return error_set(
         error, STATUS_UNSUPPORTED,
@@ -110,5 +108,4 @@ const struct kernel_family fp8_many_kernels = {
     .check = check,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_fp8_many, kernel_of_fp8_many_integers, kernel_of_fp8_many_codes},
 };

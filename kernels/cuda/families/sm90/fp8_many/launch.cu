@@ -29,14 +29,6 @@ extern "C" cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_man
   return launch_kernel(stream, shape, run.kernel, work);
 }
 
-extern "C" const void *kernel_of_fp8_many(void) {
-  return reinterpret_cast<const void *>(fp8_many::float_instance(128, 128, GEMM_F32).kernel);
-}
-
-extern "C" const void *kernel_of_fp8_many_codes(void) {
-  return reinterpret_cast<const void *>(fp8_many::coded_instance(128, GEMM_F16).kernel);
-}
-
-extern "C" const void *kernel_of_fp8_many_integers(void) {
-  return reinterpret_cast<const void *>(fp8_many::integer_instance(128, 128, GEMM_F32).kernel);
-}
+static const load_early early[] = {fp8_many::float_instance(128, 128, GEMM_F32).kernel,
+                                   fp8_many::coded_instance(128, GEMM_F16).kernel,
+                                   fp8_many::integer_instance(128, 128, GEMM_F32).kernel};

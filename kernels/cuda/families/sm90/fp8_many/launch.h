@@ -1,16 +1,14 @@
 /* Launcher of fp8_many/kernel.cuh. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
-#define KERNELS_CUDA_FAMILIES_SM90_FP8_MANY_LAUNCH_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../hopper/product.h"
 #include "config.h"
 
 #include <cuda.h>
 #include <driver_types.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 /* Queues the product, cut up as `plan` says for `config`. `w`, `x`: tensor maps of its operands, in boxes of
  * config->rows and plan->columns rows; no `w` for INT2A8, whose tiles product->w is. `dependent`: W may be read before
@@ -20,12 +18,4 @@ cudaError_t fp8_many_launch(cudaStream_t stream, const struct fp8_many_config *c
                             const struct hopper_product *product, const CUtensorMap *w, const CUtensorMap *x,
                             bool dependent);
 
-/* One kernel of each of its files, which lead to the others. */
-const void *kernel_of_fp8_many(void);
-const void *kernel_of_fp8_many_integers(void);
-const void *kernel_of_fp8_many_codes(void);
-
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -4,17 +4,15 @@
  * Blocks stay: one warp copies W and x ahead through a ring, across the borders of pieces, so that memory never rests;
  * one or two warpgroups of 64 rows of W multiply. Pieces, a tile and some rows of its expert's W, are handed out as
  * blocks come for them. A piece's sums are of one block, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum { GROUPED_STEP = 256 /* bytes of K */, GROUPED_COLUMNS_MOST = 128, GROUPED_STAGES_MOST = 16 };
 /* Rows of x that the instruction takes at a time, which boxes of x have: 8, 16, 32, 64, 96, 128. */
@@ -40,7 +38,4 @@ struct grouped_config grouped_configure(const struct kernel_problem *problem);
 /* Microseconds, roughly: for the weights of experts that are hit. Pure. */
 double grouped_us(const struct kernel_problem *problem);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

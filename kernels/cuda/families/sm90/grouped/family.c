@@ -1,7 +1,6 @@
 #include "../../../runtime/tensor_map.h"
 #include "../../call.h"
 #include "../../table.h"
-#include "call.h"
 #include "config.h"
 #include "launch.h"
 
@@ -37,8 +36,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   struct grouped_config config;
-  (void)backend;
-  (void)all;
   if (!grouped_takes(problem))
     return count;
   for (config.columns = 8; config.columns <= GROUPED_COLUMNS_MOST; config.columns *= 2)
@@ -52,7 +49,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
   struct grouped_config config = config_of(variant);
-  (void)backend;
   if (!grouped_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped takes experts of INT8, FP8, F16 and BF16, on compute capability 9.0");
@@ -79,8 +75,9 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
     config.groups = 2, config.blocks = 1;
   if (!grouped_config_valid(&config, problem.scale))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for such tiles");
-  struct grouped_product product = grouped_product_of(call);
   const struct layout *layout = &call->weight->layout;
+  struct hopper_product product = kernel_call_rows(call);
+  product.k = (int64_t)layout->row_bytes; /* elements of two bytes have as many more */
   int64_t rows = call->weight->weight.n * call->weight->weight.experts, x_rows = call->m + GROUPED_COLUMNS_MOST;
   CUtensorMap w, x[GROUPED_WIDTHS];
   enum status status = tensor_map_make(backend->driver, call->weight->codes, rows, product.k,
@@ -102,5 +99,4 @@ const struct kernel_family grouped_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_grouped},
 };

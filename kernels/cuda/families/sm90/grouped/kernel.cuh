@@ -62,7 +62,7 @@ struct block_scales {
   int blocks;
 
   template <int kGroups>
-  __device__ block_scales(const grouped_product &p, const piece &of, int warp, int lane, shared<kGroups> &)
+  __device__ block_scales(const hopper_product &p, const piece &of, int warp, int lane, shared<kGroups> &)
       : x(p.x_scale + of.first), x_stride(p.x_scale_stride), blocks(static_cast<int>(p.k / GEMM_GROUP)) {
     const int64_t each = (p.n + GEMM_GROUP - 1) / GEMM_GROUP;
 #pragma unroll

@@ -12,7 +12,7 @@ template <sums kSums> kernel kernel_of(const grouped_config &c) {
   return c.groups == 1 ? grouped::run<kSums, 1> : grouped::run<kSums, 2>;
 }
 
-kernel kernel_of(const grouped_config &c, const grouped_product &p) {
+kernel kernel_of(const grouped_config &c, const hopper_product &p) {
   if (p.format == GEMM_FORMAT_INT8)
     return kernel_of<sums::integers>(c);
   if (p.format == GEMM_FORMAT_F16)
@@ -30,11 +30,11 @@ static_assert(sizeof(grouped::shared<1>) + 1024 <= 5 * 1024 + 1 * 4 * 8 * 80, "g
 } // namespace
 
 extern "C" cudaError_t grouped_launch(cudaStream_t stream, const struct grouped_config *config,
-                                      const struct grouped_product *product, const CUtensorMap *w,
+                                      const struct hopper_product *product, const CUtensorMap *w,
                                       const CUtensorMap x[GROUPED_WIDTHS], int sms, bool dependent) {
   const int rows = 64 * config->groups;
   const int64_t pieces = (product->n + rows - 1) / rows;
-  const int64_t tiles = experts_tiles_most(product->pairs, product->experts, config->columns);
+  const int64_t tiles = experts_tiles_most(product->m, product->experts, config->columns);
   if (!grouped_config_valid(config, product->scale) || pieces * tiles > INT32_MAX / 2 ||
       product->experts * product->n > INT32_MAX)
     return cudaErrorInvalidConfiguration;
@@ -56,6 +56,4 @@ extern "C" cudaError_t grouped_launch(cudaStream_t stream, const struct grouped_
   return launch_kernel(stream, shape, kernel_of(*config, *product), work);
 }
 
-extern "C" const void *kernel_of_grouped(void) {
-  return reinterpret_cast<const void *>(&grouped::run<sums::integers, 1>);
-}
+static const load_early early(grouped::run<sums::integers, 1>);

@@ -3,8 +3,8 @@
 
 #include "../../../device/cursor.cuh"
 #include "../../../device/ptx.cuh"
+#include "../hopper/product.h"
 #include "config.h"
-#include "product.h"
 
 #include <cuda.h>
 
@@ -17,7 +17,7 @@ constexpr int widths = GROUPED_WIDTHS; // of tiles in the tensor cores: GROUPED_
 
 // A launch. `pieces`: of 64 or 128 rows of W, of an expert.
 struct work {
-  grouped_product product;
+  hopper_product product;
   int pieces, steps, stages, columns;
   CUtensorMap w, x[widths]; // x in boxes of as many rows as the widths have
 };

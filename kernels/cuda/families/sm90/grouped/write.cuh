@@ -10,7 +10,7 @@ namespace grouped {
 struct row_factors {
   float scale[2], bias[2];
 
-  __device__ row_factors(const grouped_product &p, const piece &of, int warp, int lane, bool scaled) {
+  __device__ row_factors(const hopper_product &p, const piece &of, int warp, int lane, bool scaled) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int64_t n = min(static_cast<int64_t>(of.row + warp * 16 + lane / 4 + 8 * i), p.n - 1) + of.expert * p.n;
@@ -22,7 +22,7 @@ struct row_factors {
 
 // Scales of the tile's rows of x and where their rows of y are, by one warpgroup for itself.
 template <int kWidth, int kGroups>
-__device__ inline void fetch_columns(const grouped_product &p, shared<kGroups> &s, const piece &of, int group,
+__device__ inline void fetch_columns(const hopper_product &p, shared<kGroups> &s, const piece &of, int group,
                                      bool scaled) {
   const int i = threadIdx.x % 128;
   ptx::named_barrier_sync(1 + group, 128); // those of the piece before have been used
@@ -49,7 +49,7 @@ template <typename Y> __device__ inline void write_vector(uint8_t *row, int64_t 
 
 // A warp's 16 columns of y, eight rows at a time.
 template <int kWidth, typename Y, typename T, int kGroups>
-__device__ inline void write_as(const grouped_product &p, shared<kGroups> &s, const piece &of, const row_factors &rows,
+__device__ inline void write_as(const hopper_product &p, shared<kGroups> &s, const piece &of, const row_factors &rows,
                                 const T (&sum)[kWidth / 2], int group, int warp, int lane) {
   constexpr int per_lane = 16 / sizeof(Y), lanes = 16 / per_lane, pitch = shared<kGroups>::pitch;
   const uint32_t out = ptx::shared_address(s.out[warp]);
@@ -74,7 +74,7 @@ __device__ inline void write_as(const grouped_product &p, shared<kGroups> &s, co
 }
 
 template <sums kSums, int kWidth, typename... Rest>
-__device__ inline void write_sums(const grouped_product &p, Rest &...rest) {
+__device__ inline void write_sums(const hopper_product &p, Rest &...rest) {
   if constexpr (kSums == sums::every_128) {
     write_as<kWidth, __nv_bfloat16>(p, rest...);
   } else {

@@ -8,17 +8,15 @@
  * behind the other, is cut into equal runs for eight warps: first whole blocks
  * of rows, which end together, then parts of those that are left, whose sums
  * are added up in the order of K. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   GROUPED_INT2_COLUMNS = 8, /* of the instruction: rows of x, each of which
@@ -53,7 +51,4 @@ double grouped_int2_us(const struct kernel_problem *problem);
 /* Tiles of up to so many rows of x, where ids are drawn evenly. Pure. */
 double grouped_int2_tiles(const struct kernel_problem *problem, int columns);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -27,8 +27,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
-  (void)backend;
-  (void)all;
   if (!grouped_int2_takes(problem))
     return count;
   for (int rows = grouped_int2_rows(splits_of(problem), problem->k); rows > 0 && count < most; rows /= 2)
@@ -39,7 +37,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
   struct grouped_int2_plan plan;
-  (void)backend;
   if (!grouped_int2_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_int2 takes experts of INT2 in tiles, on "
@@ -54,30 +51,11 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
-  const struct backend_weight *weight = call->weight;
   struct grouped_int2_plan plan;
-  bool splits = splits_of(&problem);
-  (void)variant;
-  if (!grouped_int2_takes(&problem) || !grouped_int2_plan_for(call->groups->tile_rows, splits, problem.k, &plan))
+  if (!grouped_int2_takes(&problem) ||
+      !grouped_int2_plan_for(call->groups->tile_rows, splits_of(&problem), problem.k, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  struct grouped_int2_product product = {
-      .pairs = call->m,
-      .n = weight->weight.n,
-      .k = weight->weight.k,
-      .experts = (int)weight->weight.experts,
-      .tiles = weight->codes,
-      .x = call->x,
-      .x_type = call->x_type,
-      .x_stride = (int64_t)call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y = call->y,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .y_sorted = call->groups->y_sorted,
-      .splits = splits,
-      .route = call->groups->route,
-  };
+  const struct tiles_product product = kernel_call_tiles(call);
   cudaError_t result = grouped_int2_launch(call->stream, &plan, &product, backend->gpu.multiprocessors, call->follows);
   return runtime_check(result, "computing a product over experts", error);
 }
@@ -89,5 +67,4 @@ const struct kernel_family grouped_int2_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_grouped_int2},
 };

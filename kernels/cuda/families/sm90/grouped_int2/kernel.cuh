@@ -213,7 +213,7 @@ __device__ inline float *slot_of(const work &w, float *sums, int warp, bool firs
 // i, where the tile's row i of y is.
 __device__ inline void write_shared(const work &w, const experts_tile &tile, const piece &of, float *sums, int to,
                                     int warp, int lane) {
-  const grouped_int2_product &p = w.product;
+  const tiles_product &p = w.product;
   // The block of the next warp's first tile, if this one has its first.
   const int block = of.block(warp + 1), begin = block * of.groups, end = begin + of.groups;
   if (warp + 1 == warps || of.begins_block(warp + 1) || of.begin(warp) > begin || of.begin(warp) == of.begin(warp + 1))
@@ -242,7 +242,7 @@ __device__ inline void write_shared(const work &w, const experts_tile &tile, con
 // The same of a block of rows that is all this warp's: it waits for no other.
 __device__ inline void write_own(const work &w, const experts_tile &tile, int block, const float *sums, int to,
                                  int lane) {
-  const grouped_int2_product &p = w.product;
+  const tiles_product &p = w.product;
   const int64_t n = block * INT2_BLOCK_ROWS + lane;
   float bias[2] = {};
 #pragma unroll
@@ -280,7 +280,7 @@ struct tile_of_x {
   __device__ explicit tile_of_x(const work &w) : place(w.plan.rows, -1, 0) {}
   // The next one, once it has come.
   __device__ void take(const work &w, const places &from, bool splits, const run &list, int lane) {
-    const grouped_int2_product &p = w.product;
+    const tiles_product &p = w.product;
     tile = list.tile_of_x(w);
     place = x_place(w.plan.rows, place.number + 1, tile.rows);
     by = multiplier_place(w, from, place.row, tile.rows, lane);

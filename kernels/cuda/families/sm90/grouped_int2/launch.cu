@@ -1,5 +1,6 @@
 // Launcher of grouped_int2/kernel.cuh.
 #include "../../../launch/launch_kernel.cuh"
+#include "../int2_few/config.h"
 #include "kernel.cuh"
 #include "launch.h"
 
@@ -7,18 +8,19 @@ namespace {
 
 using kernel = void (*)(grouped_int2::work);
 
-kernel kernel_of(const grouped_int2_product &p) {
+kernel kernel_of(const tiles_product &p) {
+  const bool splits = int2_few_splits(p.x_type, p.y_type);
   if (p.x_type == GEMM_F32)
     return grouped_int2::multiply<float, true>;
   if (p.x_type == GEMM_F16)
-    return p.splits ? grouped_int2::multiply<__half, true> : grouped_int2::multiply<__half, false>;
-  return p.splits ? grouped_int2::multiply<__nv_bfloat16, true> : grouped_int2::multiply<__nv_bfloat16, false>;
+    return splits ? grouped_int2::multiply<__half, true> : grouped_int2::multiply<__half, false>;
+  return splits ? grouped_int2::multiply<__nv_bfloat16, true> : grouped_int2::multiply<__nv_bfloat16, false>;
 }
 
 } // namespace
 
 extern "C" cudaError_t grouped_int2_launch(cudaStream_t stream, const struct grouped_int2_plan *plan,
-                                           const struct grouped_int2_product *product, int sms, bool dependent) {
+                                           const struct tiles_product *product, int sms, bool dependent) {
   grouped_int2::work work = {};
   work.product = *product;
   work.plan = *plan;
@@ -31,6 +33,4 @@ extern "C" cudaError_t grouped_int2_launch(cudaStream_t stream, const struct gro
   return launch_kernel(stream, shape, kernel_of(*product), work);
 }
 
-extern "C" const void *kernel_of_grouped_int2(void) {
-  return reinterpret_cast<const void *>(&grouped_int2::multiply<__nv_bfloat16, false>);
-}
+static const load_early early(grouped_int2::multiply<__nv_bfloat16, false>);

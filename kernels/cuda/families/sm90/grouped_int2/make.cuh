@@ -15,7 +15,7 @@ __device__ inline void make_tile(const work &w, const places &to, const experts_
                                  int warp, int lane) {
   using part = int2_few::x_part<X, kSplits>;
   constexpr int batch = parts_at_once<X>, columns = kSplits ? 2 : 1;
-  const grouped_int2_product &p = w.product;
+  const tiles_product &p = w.product;
   const int groups = w.plan.groups, fours = (groups + 3) / 4, all = tile.rows * fours;
   const uint32_t column_bytes = groups * GROUPED_INT2_X_BYTES;
 #pragma unroll 1

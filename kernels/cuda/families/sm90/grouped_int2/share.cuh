@@ -6,9 +6,9 @@
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
 #include "../../../experts/x_place.cuh"
+#include "../../tiles.h"
 #include "../int2/layout.h"
 #include "config.h"
-#include "product.h"
 
 namespace grouped_int2 {
 
@@ -20,7 +20,7 @@ constexpr uint32_t stage_bytes = warps * INT2_TILE_BYTES;
 constexpr int piece_barrier = 1;
 
 struct work {
-  grouped_int2_product product;
+  tiles_product product;
   grouped_int2_plan plan;
   int row_blocks; // of 64 rows of an expert's W
 };
@@ -64,7 +64,7 @@ struct run {
     const experts_route &route = w.product.route;
     const int lane = threadIdx.x % 32;
     const int tiles = *const_cast<volatile int *>(&route.counts->tiles);
-    early = route.tiles[min(lane, static_cast<int>(w.product.pairs) - 1)];
+    early = route.tiles[min(lane, static_cast<int>(w.product.m) - 1)];
     // In 32 bits: divisions of 64 would be waited for. There are less than 2^16 tiles, and 2^15 blocks of rows.
     const unsigned all = static_cast<unsigned>(tiles) * row_blocks, each = all / gridDim.x, more = all % gridDim.x;
     const auto begin = [&](unsigned b) { return each * b + more * b / gridDim.x; };

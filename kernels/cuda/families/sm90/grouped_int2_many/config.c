@@ -18,10 +18,6 @@ int grouped_int2_many_columns_for(enum gemm_type x_type, int rows) {
   return all[i];
 }
 
-enum gemm_type grouped_int2_many_x_type(const struct kernel_problem *problem) {
-  return problem->format == GEMM_FORMAT_INT2A8 ? GEMM_INT8 : problem->x_type;
-}
-
 static bool of_16_bits(enum gemm_type type) {
   return type == GEMM_F16 || type == GEMM_BF16;
 }

@@ -6,17 +6,15 @@
  * stay and take such pieces as they come for them. Copies and pairs run ahead across the borders of pieces; what is
  * multiplied of a piece is as many columns as it has, to the next eight. A piece's sums are of one block, so the bits
  * do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT2_MANY_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   GROUPED_INT2_MANY_PAIRS = 32, /* columns of tiles up to which they are multiplied by pairs of x */
@@ -29,13 +27,8 @@ enum {
 const int *grouped_int2_many_columns(enum gemm_type x_type);
 /* The narrowest of these that has room for tiles of so many rows. Pure. */
 int grouped_int2_many_columns_for(enum gemm_type x_type, int rows);
-/* What x of the product is. Pure. */
-enum gemm_type grouped_int2_many_x_type(const struct kernel_problem *problem);
 bool grouped_int2_many_takes(const struct kernel_problem *problem);
 /* Microseconds, roughly, with tiles so wide. Pure. */
 double grouped_int2_many_us(const struct kernel_problem *problem, int columns);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -18,7 +18,7 @@ template <typename Shape>
 __device__ inline void copy_w(const work &w, shared<Shape> &s, cursor<Shape::stages> &at, const piece &p, bool once) {
   const uint64_t policy = once ? ptx::policy_evict_first() : ptx::policy_evict_normal();
   const uint32_t apart = w.tiles_k * Shape::tile_bytes; // blocks of rows
-  const uint8_t *from = static_cast<const uint8_t *>(w.product.of.tiles) +
+  const uint8_t *from = static_cast<const uint8_t *>(w.like.product.tiles) +
                         (static_cast<int64_t>(p.expert) * w.row_blocks + p.block) * apart;
 #pragma unroll 1
   for (int unit = 0; unit < w.tiles_k; unit++, at.advance(), from += Shape::tile_bytes) {
@@ -35,9 +35,9 @@ __device__ inline void copy_w(const work &w, shared<Shape> &s, cursor<Shape::sta
 template <typename Shape> __device__ inline void produce_w(const work &w, shared<Shape> &s) {
   cursor<Shape::stages> at(0);
   turn name;
-  experts::take_pieces(w.product.route, w.pieces, [&](int number) {
+  experts::take_pieces(w.like.product.route, w.pieces, [&](int number) {
     const int tile = number / w.pieces;
-    const experts_tile t = w.product.route.tiles[tile];
+    const experts_tile t = w.like.product.route.tiles[tile];
     const piece p = {t.expert, t.first, t.rows, (number - tile * w.pieces) * Shape::groups};
     name_piece(s, name, p);
     copy_w(w, s, at, p, t.alone != 0);

@@ -16,7 +16,7 @@ static struct variant variant_of(int columns) {
 }
 
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
-  const int *columns = grouped_int2_many_columns(grouped_int2_many_x_type(problem));
+  const int *columns = grouped_int2_many_columns(kernel_problem_x_type(problem));
   if (!grouped_int2_many_takes(problem))
     return false;
   *us = INFINITY;
@@ -30,9 +30,7 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
-  const int *columns = grouped_int2_many_columns(grouped_int2_many_x_type(problem));
-  (void)backend;
-  (void)all;
+  const int *columns = grouped_int2_many_columns(kernel_problem_x_type(problem));
   if (!grouped_int2_many_takes(problem))
     return count;
   for (int i = 0; columns[i] > 0 && count < most; i++)
@@ -42,12 +40,11 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
-  (void)backend;
   if (!grouped_int2_many_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_int2_many takes experts of INT2 in tiles, x and y of 16 bits, and of INT2A8, on "
                      "compute capability 9.0");
-  int columns = grouped_int2_many_columns_for(grouped_int2_many_x_type(problem), variant->values[0]);
+  int columns = grouped_int2_many_columns_for(kernel_problem_x_type(problem), variant->values[0]);
   if (columns == variant->values[0])
     return STATUS_OK;
   if (nearest)
@@ -59,30 +56,12 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
-  const struct backend_weight *weight = call->weight;
-  (void)variant;
   if (!grouped_int2_many_takes(&problem))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  int columns = grouped_int2_many_columns_for(grouped_int2_many_x_type(&problem), call->groups->tile_rows);
+  int columns = grouped_int2_many_columns_for(kernel_problem_x_type(&problem), call->groups->tile_rows);
   if (call->groups->tile_rows > columns)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for such tiles");
-  struct grouped_int2_many_product product = {
-      .of = {.m = call->m,
-             .n = weight->weight.n,
-             .tiles = weight->codes,
-             .x_type = grouped_int2_many_x_type(&problem),
-             .x_scale = call->x_scale,
-             .bias = call->bias,
-             .bias_type = call->bias_type,
-             .y = call->y,
-             .y_type = call->y_type,
-             .y_stride = call->y_stride,
-             .large_scales = weight->large_scales},
-      .k = weight->weight.k,
-      .experts = (int)weight->weight.experts,
-      .route = call->groups->route,
-      .y_sorted = call->groups->y_sorted,
-  };
+  const struct tiles_product product = kernel_call_tiles(call);
   CUtensorMap x[GROUPED_INT2_MANY_BOXES];
   enum status status = STATUS_OK;
   for (int i = 0; i < GROUPED_INT2_MANY_BOXES && status == STATUS_OK; i++)
@@ -102,5 +81,4 @@ const struct kernel_family grouped_int2_many_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_grouped_int2_many, kernel_of_grouped_int2_many_bf16, kernel_of_grouped_int2_many_int8},
 };

@@ -17,14 +17,14 @@ namespace grouped_int2_many {
 template <typename Shape> __device__ inline void find_rows(const work &w, shared<Shape> &s, const piece &p, int group) {
   const int i = static_cast<int>(ptx::thread()) % 128;
   if (i < p.rows)
-    s.row_of_y[group][i] = w.product.y_sorted ? p.first + i : w.product.route.pair[p.first + i];
+    s.row_of_y[group][i] = w.like.product.y_sorted ? p.first + i : w.like.product.route.pair[p.first + i];
 }
 
 // A piece is looked at once more where its products are done, for which they leave no registers.
 template <typename Shape, int kEights, typename Constants>
 __device__ inline void compute(const work &w, shared<Shape> &s, uint32_t &done, const turn &at, const Constants &lane) {
   using namespace int2_many;
-  const int2_many_product &of = w.like.product;
+  const tiles_product &of = w.like.product;
   const int group = __shfl_sync(0xffffffffu, ptx::thread() / 128, 0);
   float sum[4 * kEights];
   group_sync(group); // the piece before has left shared memory

@@ -2,9 +2,9 @@
 // int2_many's rings.
 #pragma once
 
+#include "../../tiles.h"
 #include "../int2_many/share.cuh"
 #include "config.h"
-#include "product.h"
 
 namespace grouped_int2_many {
 
@@ -14,7 +14,6 @@ using int2_many::cursor;
 // row_blocks: of 64 rows of an expert's W.
 struct work {
   int2_many::work like;
-  grouped_int2_many_product product;
   int pieces, tiles_k, row_blocks;
   CUtensorMap x[GROUPED_INT2_MANY_BOXES];
 };

@@ -12,7 +12,7 @@ using int2_many::group_sync, int2_many::out_pitch, int2_many::out_rows, int2_man
 
 // Where y of a piece's columns is.
 struct rows_of_y {
-  const int2_many_product &p;
+  const tiles_product &p;
   const int *rows; // in shared memory
   int all;
 
@@ -27,9 +27,8 @@ struct rows_of_y {
 // f32, of rows of W from first_n on: eight columns of sums at a time through shared memory, so that whole runs of y are
 // written. `bias_by`: where the bias of row 0 is.
 template <typename Shape, int kEights>
-__device__ inline void write_f32(const int2_many_product &p, int2_many::shared<Shape> &s, int64_t first_n,
-                                 int64_t bias_by, const rows_of_y &to_rows, int group,
-                                 const float (&sum)[4 * kEights]) {
+__device__ inline void write_f32(const tiles_product &p, int2_many::shared<Shape> &s, int64_t first_n, int64_t bias_by,
+                                 const rows_of_y &to_rows, int group, const float (&sum)[4 * kEights]) {
   constexpr int pitch = INT2_BLOCK_ROWS + 4;
   static_assert(2 * 8 * pitch * sizeof(float) <= sizeof s.out[0], "two times eight columns");
   const float by = sums_by<Shape>(p);
@@ -63,8 +62,8 @@ __device__ inline void write_f32(const int2_many_product &p, int2_many::shared<S
 // The same of f16 and bf16: up to out_rows rows of y at a time, transposed on their way to shared memory, and from
 // there in runs of 16 bytes a lane.
 template <typename Shape, int kEights>
-__device__ inline void write_16(const int2_many_product &p, int2_many::shared<Shape> &s, int64_t first_n,
-                                int64_t bias_by, const rows_of_y &to_rows, int group, const float (&sum)[4 * kEights]) {
+__device__ inline void write_16(const tiles_product &p, int2_many::shared<Shape> &s, int64_t first_n, int64_t bias_by,
+                                const rows_of_y &to_rows, int group, const float (&sum)[4 * kEights]) {
   constexpr int eights = out_rows / 8 < kEights ? out_rows / 8 : kEights;
   const int thread = static_cast<int>(ptx::thread()) % 128, warp = thread / 32, lane = thread % 32, part = thread % 8;
   const bool f16 = p.y_type == GEMM_F16;
@@ -101,7 +100,7 @@ __device__ inline void write_16(const int2_many_product &p, int2_many::shared<Sh
 
 // Times the scales of rows of x from the first on.
 template <int kEights>
-__device__ inline void scale_by_x(const int2_many_product &p, int64_t row, float (&sum)[4 * kEights]) {
+__device__ inline void scale_by_x(const tiles_product &p, int64_t row, float (&sum)[4 * kEights]) {
   ptx::wait_for_previous_grid();
   const int64_t first = row + ptx::thread() % 4 * 2;
 #pragma unroll

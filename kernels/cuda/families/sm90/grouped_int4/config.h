@@ -5,18 +5,16 @@
  * shared memory as f16 and which stay there from block to block. A stage of W is tiles that follow each other in
  * memory, of one block of rows or of the next; each warp takes half a tile of it. One more warp adds up what is of each
  * block. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_INT4_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 #include "../int4/form.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   GROUPED_INT4_COLUMNS = 16, /* rows of x, each of which takes two where it is f32 */
@@ -51,7 +49,4 @@ bool grouped_int4_splits(enum gemm_type x_type);
 /* Microseconds, roughly, in tiles of up to so many rows. Pure. */
 double grouped_int4_us(const struct kernel_problem *problem, int rows);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

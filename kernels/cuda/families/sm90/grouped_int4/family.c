@@ -31,8 +31,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
-  (void)backend;
-  (void)all;
   if (!grouped_int4_takes(problem))
     return count;
   for (int rows = rows_of(problem); rows > 0 && count < most; rows /= 2)
@@ -42,7 +40,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
-  (void)backend;
   if (!grouped_int4_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_int4 takes experts of INT4, MXFP4 and NVFP4 in tiles, on compute capability 9.0");
@@ -61,27 +58,10 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   const struct backend_weight *weight = call->weight;
   const struct int4_form form = int4_form_of(weight->weight.format, weight->weight.scale);
   struct grouped_int4_plan plan;
-  (void)variant;
   if (!grouped_int4_takes(&problem) ||
       !grouped_int4_plan_for(&form, call->groups->tile_rows, grouped_int4_splits(call->x_type), problem.k, &plan))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  struct grouped_int4_product product = {
-      .n = weight->weight.n,
-      .tiles = weight->codes,
-      .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
-      .large_scales = weight->large_scales,
-      .factors = weight->factors,
-      .x = call->x,
-      .x_type = call->x_type,
-      .x_stride = (int64_t)call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y = call->y,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .y_sorted = call->groups->y_sorted,
-      .route = call->groups->route,
-  };
+  const struct tiles_product product = kernel_call_tiles(call);
   cudaError_t result =
       grouped_int4_launch(call->stream, &form, &plan, &product, backend->gpu.multiprocessors, call->follows);
   return runtime_check(result, "computing a product over experts", error);
@@ -94,5 +74,4 @@ const struct kernel_family grouped_int4_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_grouped_int4},
 };

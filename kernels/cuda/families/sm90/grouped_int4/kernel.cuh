@@ -70,7 +70,7 @@ struct tile_of_x {
   __device__ explicit tile_of_x(const work &w) : place(w.plan.rows, -1, 0) {}
   // The next one, once it has come.
   template <typename X> __device__ void take(const work &w, const places &from, int which, int lane) {
-    const grouped_int4_product &p = w.product;
+    const tiles_product &p = w.product;
     tile = p.route.tiles[which];
     place = x_place(w.plan.rows, place.number + 1, tile.rows);
     const int row = min(lane, tile.rows - 1), sorted = tile.first + row;
@@ -160,7 +160,7 @@ __device__ inline void consume(const work &w, const places &at, float *sums, int
 // ---- sums to y
 
 // Rows n .. n + 3 of an expert's W, of row `to` of y.
-__device__ inline void write_y(const grouped_int4_product &p, int expert, int64_t n, int64_t to, float by, float unit,
+__device__ inline void write_y(const tiles_product &p, int expert, int64_t n, int64_t to, float by, float unit,
                                const float (&sum)[4]) {
   float out[4];
 #pragma unroll
@@ -170,12 +170,7 @@ __device__ inline void write_y(const grouped_int4_product &p, int expert, int64_
     out[j] = number_scaled(sum[j], unit * factor, by, p.bias ? number_load_as(p.bias, at, p.bias_type) : 0.0f);
   }
   uint8_t *const row = static_cast<uint8_t *>(p.y) + to * p.y_stride;
-  if (p.y_type == GEMM_F32)
-    number_store4(reinterpret_cast<float *>(row), n, p.n, out);
-  else if (p.y_type == GEMM_F16)
-    number_store4(reinterpret_cast<__half *>(row), n, p.n, out);
-  else
-    number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, out);
+  number_store4_as(row, n, p.n, p.y_type, out);
 }
 
 // What warps have of a block of rows, or of half a one that all of them share, added up in one order, to y.

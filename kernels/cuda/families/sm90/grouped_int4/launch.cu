@@ -38,8 +38,8 @@ instance instance_of(const int4_form &form, bool scaled, int warps) {
 } // namespace
 
 extern "C" cudaError_t grouped_int4_launch(cudaStream_t stream, const struct int4_form *form,
-                                           const struct grouped_int4_plan *plan,
-                                           const struct grouped_int4_product *product, int sms, bool dependent) {
+                                           const struct grouped_int4_plan *plan, const struct tiles_product *product,
+                                           int sms, bool dependent) {
   const grouped_int4::work work = {*product, *plan, static_cast<int>(product->n / INT4_HALF_ROWS)};
   const instance with = instance_of(*form, product->x_type == GEMM_BF16 && !product->large_scales, plan->warps);
   launch_shape shape;
@@ -50,6 +50,4 @@ extern "C" cudaError_t grouped_int4_launch(cudaStream_t stream, const struct int
   return launch_kernel(stream, shape, with.kernel, work);
 }
 
-extern "C" const void *kernel_of_grouped_int4(void) {
-  return reinterpret_cast<const void *>(instance_of({.e2m1 = true}, true, 16).kernel);
-}
+static const load_early early(instance_of({.e2m1 = true}, true, 16).kernel);

@@ -86,7 +86,7 @@ template <typename X, typename To> struct maker {
         all(tile.rows * runs) {}
   // visit(row, numbers, first of them in the row), of a row's end with fewer lanes.
   template <typename Visit> __device__ void each(const Visit &visit) const {
-    const grouped_int4_product &p = w.product;
+    const tiles_product &p = w.product;
 #pragma unroll 1
     for (int first = warp; first < all; first += makers * batch) {
       eight<X> numbers[batch];

@@ -5,9 +5,9 @@
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
 #include "../../../experts/x_place.cuh"
+#include "../../tiles.h"
 #include "../int4/layout.h"
 #include "config.h"
-#include "product.h"
 
 #include <type_traits>
 
@@ -30,7 +30,7 @@ template <typename Form, typename X, int kWarps, int kEights> struct shape {
 template <typename X> constexpr gemm_type type_of = std::is_same_v<X, __half> ? GEMM_F16 : GEMM_BF16;
 
 struct work {
-  grouped_int4_product product;
+  tiles_product product;
   grouped_int4_plan plan;
   int halves; // of blocks: of 32 rows of an expert's W
 };

@@ -6,17 +6,15 @@
  * and x ahead through a ring, across the borders of pieces; two warpgroups have 128 rows of W each, and while one adds
  * what left the tensor cores the other one has them. Pieces, a tile and 256 rows of its expert's W, are handed out as
  * blocks come for them. A piece's sums are of one block, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_GROUPED_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_GROUPED_MANY_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   GROUPED_MANY_STEP = 128, /* bytes of K */
@@ -35,7 +33,4 @@ int grouped_many_columns(const struct kernel_problem *problem);
 /* Microseconds, roughly. Pure. */
 double grouped_many_us(const struct kernel_problem *problem);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

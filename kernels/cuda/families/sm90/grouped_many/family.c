@@ -1,6 +1,6 @@
 #include "../../../runtime/tensor_map.h"
+#include "../../call.h"
 #include "../../table.h"
-#include "../grouped/call.h"
 #include "config.h"
 #include "launch.h"
 
@@ -26,8 +26,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 static int list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
   static const int columns[] = {GROUPED_MANY_COLUMNS, 128, GROUPED_MANY_COLUMNS_LEAST};
-  (void)backend;
-  (void)all;
   if (!grouped_many_takes(problem))
     return count;
   for (size_t i = 0; i < sizeof columns / sizeof *columns && count < most; i++)
@@ -37,9 +35,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)variant;
-  (void)nearest;
   if (!grouped_many_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family grouped_many takes experts of INT8 and FP8 without blocks' scales, with y of 16 bits, on "
@@ -51,10 +46,9 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   struct kernel_problem problem = kernel_call_problem(backend, call);
-  (void)variant;
   if (!grouped_many_takes(&problem) || call->groups->tile_rows > GROUPED_MANY_COLUMNS)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  struct grouped_product product = grouped_product_of(call);
+  const struct hopper_product product = kernel_call_rows(call);
   int64_t rows = product.n * product.experts, x_rows = call->m + GROUPED_MANY_COLUMNS;
   CUtensorMap w, x[GROUPED_MANY_BOXES];
   enum status status =
@@ -76,5 +70,4 @@ const struct kernel_family grouped_many_kernels = {
     .check = check,
     .launch = launch,
     .experts = true,
-    .kernels = {kernel_of_grouped_many},
 };

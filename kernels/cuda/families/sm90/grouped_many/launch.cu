@@ -7,7 +7,7 @@ namespace {
 
 using kernel = void (*)(grouped_many::work);
 
-kernel kernel_of(const grouped_product &p) {
+kernel kernel_of(const hopper_product &p) {
   if (p.format == GEMM_FORMAT_FP8)
     return grouped_many::run<float, __nv_bfloat16>;
   return p.y_type == GEMM_BF16 ? grouped_many::run<int, __nv_bfloat16> : grouped_many::run<int, __half>;
@@ -18,11 +18,11 @@ static_assert(shared_bytes <= 227 * 1024, "a multiprocessor has room");
 
 } // namespace
 
-extern "C" cudaError_t grouped_many_launch(cudaStream_t stream, int columns, const struct grouped_product *product,
+extern "C" cudaError_t grouped_many_launch(cudaStream_t stream, int columns, const struct hopper_product *product,
                                            const CUtensorMap *w, const CUtensorMap x[GROUPED_MANY_BOXES], int sms,
                                            bool dependent) {
   const int64_t pieces = (product->n + GROUPED_MANY_ROWS - 1) / GROUPED_MANY_ROWS;
-  const int64_t tiles = experts_tiles_most(product->pairs, product->experts, columns);
+  const int64_t tiles = experts_tiles_most(product->m, product->experts, columns);
   const bool typed =
       product->y_type == GEMM_BF16 || (product->y_type == GEMM_F16 && product->format == GEMM_FORMAT_INT8);
   if (!typed || columns < 1 || columns > GROUPED_MANY_COLUMNS || pieces * tiles > INT32_MAX / 2 ||
@@ -43,6 +43,4 @@ extern "C" cudaError_t grouped_many_launch(cudaStream_t stream, int columns, con
   return launch_kernel(stream, shape, kernel_of(*product), work);
 }
 
-extern "C" const void *kernel_of_grouped_many(void) {
-  return reinterpret_cast<const void *>(&grouped_many::run<float, __nv_bfloat16>);
-}
+static const load_early early(grouped_many::run<float, __nv_bfloat16>);

@@ -3,7 +3,7 @@
 
 #include "../../../device/cursor.cuh"
 #include "../../../device/ptx.cuh"
-#include "../grouped/product.h"
+#include "../hopper/product.h"
 #include "config.h"
 
 #include <cuda.h>
@@ -20,7 +20,7 @@ constexpr int out_pitch = 64 * 2 + 16;           // bytes: eight of these rows l
 
 // A launch. `pieces`: of 256 rows of W, of an expert.
 struct work {
-  grouped_product product;
+  hopper_product product;
   int pieces, steps;
   CUtensorMap w, x[GROUPED_MANY_BOXES];
 };

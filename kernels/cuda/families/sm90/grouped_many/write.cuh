@@ -21,7 +21,7 @@ struct row_factors {
 };
 
 // All of `side`, whose piece is known, by a warp.
-__device__ inline void fetch(const grouped_product &p, beside &side) {
+__device__ inline void fetch(const hopper_product &p, beside &side) {
   const piece of = side.of;
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -84,7 +84,7 @@ template <typename Y> __device__ inline void store_vector(uint8_t *row, int64_t 
 // The tile's columns of 64 rows of W from number `first` of the piece on. Widths are multiples of 8: what is put down
 // beyond the last is left there.
 template <typename Y, int kWidth, typename T>
-__device__ inline void write_half(const grouped_product &p, shared &s, const beside &side, int first, int group,
+__device__ inline void write_half(const hopper_product &p, shared &s, const beside &side, int first, int group,
                                   const T (&sum)[kWidth / 2]) {
   const piece of = side.of;
   const row_factors f(side, first);

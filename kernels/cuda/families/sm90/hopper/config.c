@@ -172,8 +172,8 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
 /* Two blocks of one group rather than one of two, where a multiprocessor holds both and all run at the same time: the
  * same work, but each goes on without waiting for the other. On an H200 0 to 5 % less. In a row with more ahead, 3 to
  * 5 % less; not with blocks of 8 steps and fewer than 32 columns (7 % more), nor with 64 columns (up to 13 % more). Not
- * where three share K and there is room for two of them alone: 74 such clusters did not all start at once (4096x14336,
- * M = 32: 29.0 to 29.8 us for 20.1; 4096x4096, M = 48: 10.6 for 8.8 of another). */
+ * from 32 columns on where three share K and there is room for two of them alone: 74 such clusters did not all start at
+ * once (4096x14336, M = 32: 29.0 to 29.8 us for 20.1; 4096x4096, M = 48: 10.6 for 8.8 of another). */
 static bool halve(struct hopper_config *config, const struct kernel_problem *problem) {
   enum { COLUMNS_MOST = 64, ROW_COLUMNS_MOST = 32, ROW_STEPS = 10, THREE = 3 };
   struct hopper_config half = *config;
@@ -188,7 +188,7 @@ static bool halve(struct hopper_config *config, const struct kernel_problem *pro
               (double)blocks <= clusters_usable(problem->device.multiprocessors, config->split_k) &&
               (!problem->in_row || !narrow || problem->k_padded >= (int64_t)ROW_STEPS * STEP * config->split_k) &&
               hopper_config_valid(&half, problem->scale) &&
-              resident(&half, problem->scale) >= (config->split_k == THREE ? THREE : 2);
+              resident(&half, problem->scale) >= (config->split_k == THREE && !narrow ? THREE : 2);
   if (fits)
     *config = half;
   return fits;

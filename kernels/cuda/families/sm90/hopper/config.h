@@ -10,17 +10,15 @@
  * as well. Sums that leave the tensor core after every instruction (32 of K) keep a row of y within 6e-5, 2.8e-4 where
  * one element of x in 64 is a thousand times larger; every 128 of K within 1.6e-4 and 5.6e-4 (f32 y of 66 columns or
  * more, K up to 28672, H200). The second is enough, and faster, where y is rounded to bf16. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_HOPPER_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum { HOPPER_COLUMNS_MOST = 128, HOPPER_BLOCK_COLUMNS_MOST = 64 /* BLOCK: the registers hold no more */ };
 
@@ -69,7 +67,4 @@ int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale
 /* Bytes of shared memory of a block. Pure. */
 int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

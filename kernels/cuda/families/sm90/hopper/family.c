@@ -1,3 +1,4 @@
+#include "../../../heuristics/clusters.h"
 #include "../../call.h"
 #include "../../cublaslt/config.h"
 #include "../../table.h"
@@ -55,7 +56,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                 int most) {
   struct hopper_config configs[HOPPER_ALL];
   int room = most - count < HOPPER_ALL ? most - count : HOPPER_ALL;
-  (void)backend;
   if (room == 0 || !hopper_takes(problem))
     return count;
   int found = hopper_candidates(problem, all, configs, room);
@@ -68,8 +68,6 @@ static int neighbours(struct backend *backend, const struct kernel_problem *prob
                       bool all, struct variant *out, int most) {
   struct hopper_config config = config_of(base), near[HOPPER_NEAR];
   int found = hopper_near(&config, problem->scale, near), count = 0;
-  (void)backend;
-  (void)all;
   for (; count < found && count < most; count++)
     out[count] = variant_of(&near[count]);
   return count;
@@ -78,7 +76,6 @@ static int neighbours(struct backend *backend, const struct kernel_problem *prob
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
   struct hopper_config config = config_of(variant);
-  (void)backend;
   if (!hopper_takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family hopper takes INT8 and FP8 of 128 rows or more, on compute capability 9.0");
@@ -91,6 +88,18 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return error_set(error, STATUS_UNSUPPORTED,
                    "there is no such kernel, or it needs %d KiB of shared memory where a block has 227",
                    hopper_shared_bytes(&config, problem->scale) / 1024);
+}
+
+/* A block a multiprocessor. */
+static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,
+                  struct backend_needs *out) {
+  static const int slices[] = {1, 2, 3, 4, 6, 8};
+  struct hopper_config config = config_of(variant);
+  int64_t tiles = (problem->n + config.rows - 1) / config.rows * ((problem->m + config.columns - 1) / config.columns);
+  (void)backend;
+  for (size_t i = 0; i < sizeof slices / sizeof *slices; i++)
+    if (i == 0 || (double)(tiles * slices[i]) <= clusters_usable(problem->device.multiprocessors, slices[i]))
+      out->filling = (uint32_t)slices[i];
 }
 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
@@ -112,7 +121,7 @@ const struct kernel_family hopper_kernels = {
     .lists_last = true,
     .neighbours = neighbours,
     .check = check,
+    .needs = needs,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_hopper},
 };

@@ -57,12 +57,7 @@ __device__ inline void int2_write_y(const int2_cut &cut, const Product &p, const
       sum[j] =
           number_scaled(sum[j], 1.0f, scale, p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
     uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
-    if (p.y_type == GEMM_F32)
-      number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
-    else if (p.y_type == GEMM_F16)
-      number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
-    else
-      number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+    number_store4_as(row, n, p.n, p.y_type, sum);
   }
 }
 

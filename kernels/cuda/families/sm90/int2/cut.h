@@ -4,15 +4,14 @@
  * / split) of each block of rows; that block's groups share these evenly, one block of rows after the other. If
  * `halves` is odd, a half block, the last or in every second cluster the first, comes behind the whole ones: two tiles
  * of it, which follow each other along K, count as one. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_CUT_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT2_CUT_H
+#pragma once
+
+#include "../../../linkage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   INT2_CUT_SPLIT_MOST = 8,
@@ -115,7 +114,4 @@ INT2_CUT_INLINE struct int2_part int2_cut_part(const struct int2_cut *cut, uint3
   return part;
 }
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -1,4 +1,5 @@
 // What products with pairs of x want to know of a weight's scales (int2/layout.h).
+#include "../../../runtime/load.cuh"
 #include "layout.h"
 #include "scales.h"
 
@@ -37,6 +38,4 @@ extern "C" cudaError_t launch_int2_large_scales(cudaStream_t stream, const void 
   return cudaGetLastError();
 }
 
-extern "C" const void *kernel_of_int2_scales(void) {
-  return reinterpret_cast<const void *>(&find_large);
-}
+static const load_early early(find_large);

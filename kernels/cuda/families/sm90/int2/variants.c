@@ -145,8 +145,6 @@ static bool fits(const struct kernel_problem *problem, const struct variant *var
 
 enum status int2_check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                        struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)nearest;
   if (!tiled_here(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family %s takes INT2 of 128 rows or more and INT2A8, on compute capability 9.0",
@@ -256,13 +254,11 @@ static int list_few(const struct kernel_problem *problem, bool all, struct varia
 
 int int2_few_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                   int count, int most) {
-  (void)backend;
   return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2 ? list_few(problem, all, out, count, most) : count;
 }
 
 int int2a8_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out, int count,
                 int most) {
-  (void)backend;
   return tiled_here(problem) && problem->format == GEMM_FORMAT_INT2A8 ? list_few(problem, all, out, count, most)
                                                                       : count;
 }
@@ -284,7 +280,6 @@ static int list_tiles(const struct kernel_problem *problem, bool all, int column
  * tiles go in matters little. */
 int int2_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
-  (void)backend;
   if (!tiled_here(problem) || !takes_many(problem))
     return count;
   enum { NARROWEST = 3 /* times as narrow as the widest */ };
@@ -304,7 +299,5 @@ int int2_many_list(struct backend *backend, const struct kernel_problem *problem
 
 int int2_neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base, bool all,
                     struct variant *out, int most) {
-  (void)backend;
-  (void)all;
   return listing_neighbours(&rules, problem, base, out, most);
 }

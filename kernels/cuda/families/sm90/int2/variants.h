@@ -1,7 +1,6 @@
 /* What products with INT2 and INT2A8 weights can be tuned in on Hopper: the configurations of int2_few, int2_many and
  * int2a8. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_VARIANTS_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT2_VARIANTS_H
+#pragma once
 
 #include "../../family.h"
 #include "../int2_few/config.h"
@@ -32,5 +31,3 @@ bool int2_few_of(const struct variant *variant, enum gemm_type x_type, enum gemm
                  struct int2_few_config *out);
 bool int2_many_of(const struct variant *variant, struct int2_many_config *out);
 bool int2a8_of(const struct variant *variant, int eights, struct int2a8_config *out);
-
-#endif

@@ -1,19 +1,17 @@
 /* Products of few rows of x with INT2 weights in LAYOUT_TILES2, on a warp's sparse matrix instruction, for Hopper:
  * blocks share K in clusters (split_k). Each keeps its part of x in shared memory and takes the codes through it to
  * registers. Sums are added in one order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_FEW_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT2_FEW_CONFIG_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
+#include "../../../linkage.h"
 #include "../int2/cut.h"
 #include "../int2/layout.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   INT2_FEW_COLUMNS_MOST = 8,
@@ -63,7 +61,4 @@ int int2_few_columns(enum gemm_type x_type, enum gemm_type y_type, int64_t m);
 /* Rows of x that a product takes at a time: 8, or 4 of two columns each. Pure. */
 int64_t int2_few_rows_most(enum gemm_type x_type, enum gemm_type y_type);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

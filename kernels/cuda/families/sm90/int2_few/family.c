@@ -26,29 +26,15 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   const struct backend_weight *weight = call->weight;
   struct int2_few_way chosen[INT2_FEW_WAYS];
   struct int2_few_config config;
-  (void)backend;
   if (weight->layout.layout != LAYOUT_TILES2 || !int2_few_of(variant, call->x_type, call->y_type, call->m, &config))
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   const struct int2_few_way *ways = ways_with(weight, &config, chosen);
-  struct int2_few_product product = {
-      .n = weight->weight.n,
-      .tiles = weight->codes,
-      .x_type = call->x_type,
-      .x_stride = call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-  };
-  const uint8_t *x = call->x;
-  uint8_t *y = call->y;
+  const struct tiles_product product = kernel_call_tiles(call);
   int64_t most = int2_few_rows_most(call->x_type, call->y_type);
   cudaError_t result = cudaSuccess;
-  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += product.m) {
-    product.m = call->m - row < most ? call->m - row : most;
-    product.x = x + (uint64_t)row * product.x_stride;
-    product.y = y + (uint64_t)row * product.y_stride;
-    result = int2_few_launch(call->stream, ways, &product, call->follows || row > 0);
+  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += most) {
+    const struct tiles_product part = kernel_call_part(&product, row, most);
+    result = int2_few_launch(call->stream, ways, &part, call->follows || row > 0);
   }
   return runtime_check(result, "computing a product", error);
 }
@@ -60,5 +46,4 @@ const struct kernel_family int2_few_kernels = {
     .neighbours = int2_neighbours,
     .check = int2_check,
     .launch = launch,
-    .kernels = {kernel_of_int2_few},
 };

@@ -19,10 +19,10 @@
 
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
+#include "../../tiles.h"
 #include "../int2/cut.cuh"
 #include "../int2/layout.h"
 #include "config.h"
-#include "product.h"
 #include "x.cuh"
 
 #include <type_traits>
@@ -35,7 +35,7 @@ constexpr int units = INT2_BLOCK_ROWS / INT2_UNIT_ROWS;
 constexpr int ring_barrier = 1, asked_barrier = 2, consumer_barrier = 3;
 
 struct work {
-  int2_few_product product;
+  tiles_product product;
   int2_few_plan plan;
   uint32_t rows_inverse; // 2^16 / m, rounded up
 };

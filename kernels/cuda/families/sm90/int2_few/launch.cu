@@ -18,7 +18,7 @@ template <typename X> kernel kernel_of(bool splits, bool halves) {
 } // namespace
 
 extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_few_way ways[INT2_FEW_WAYS],
-                                       const struct int2_few_product *product, bool dependent) {
+                                       const struct tiles_product *product, bool dependent) {
   const uint32_t m = static_cast<uint32_t>(product->m);
   const bool splits = int2_few_splits(product->x_type, product->y_type);
   const int64_t columns = splits ? 2 * product->m : product->m;
@@ -42,6 +42,4 @@ extern "C" cudaError_t int2_few_launch(cudaStream_t stream, const struct int2_fe
   return launch_kernel(stream, shape, run, work);
 }
 
-extern "C" const void *kernel_of_int2_few(void) {
-  return reinterpret_cast<const void *>(&int2_few::run<float, true, false>);
-}
+static const load_early early(int2_few::run<float, true, false>);

@@ -3,8 +3,8 @@
 
 #include "../../../device/half2.cuh"
 #include "../../../device/ptx.cuh"
+#include "../../tiles.h"
 #include "config.h"
-#include "product.h"
 
 namespace int2_few {
 

@@ -9,17 +9,15 @@
  * same rows of x and W at the same time; or those that do not make up whole waves, and one wave more, are shared
  * evenly: each block has one run of their units, and whoever has a tile's first adds up what the blocks behind it have
  * of the same tile. Sums are added in one order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT2_MANY_CONFIG_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
+#include "../../../linkage.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   INT2_MANY_COLUMNS_LEAST = 16,
@@ -90,7 +88,4 @@ uint64_t int2_many_sums_bytes(int sms);
 /* Whether they are one kernel for m rows of x: groups that hold all tiles of x give one order. Pure. */
 bool int2_many_same(const struct int2_many_config *left, const struct int2_many_config *right, int64_t m);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -9,23 +9,10 @@ _Static_assert(INT2_MANY_SPLIT_MOST - 1 <= KERNEL_WAITED_FOR, "blocks of others 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   const struct backend_weight *weight = call->weight;
-  bool codes = weight->layout.layout == LAYOUT_TILES2A8;
   struct int2_many_config config;
   struct int2_many_plan plan;
-  struct int2_many_product product = {
-      .m = call->m,
-      .n = weight->weight.n,
-      .tiles = weight->codes,
-      .x_type = codes ? GEMM_INT8 : call->x_type,
-      .x_scale = call->x_scale,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y = call->y,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .large_scales = weight->large_scales,
-      .sums = call->int2_sums,
-  };
+  struct tiles_product product = kernel_call_tiles(call);
+  product.sums = call->int2_sums;
   if (!layout_is_tiled(&weight->layout) || !gemm_is_int2(weight->weight.format) || !int2_many_of(variant, &config) ||
       product.x_type == GEMM_F32 ||
       !int2_many_plan_for(&config, product.x_type, call->m, weight->weight.n, weight->weight.k,
@@ -48,6 +35,4 @@ const struct kernel_family int2_many_kernels = {
     .neighbours = int2_neighbours,
     .check = int2_check,
     .launch = launch,
-    .kernels = {kernel_of_int2_many, kernel_of_int2_many_fewer, kernel_of_int2_many_bf16,
-                kernel_of_int2_many_bf16_fewer, kernel_of_int2_many_int8},
 };

@@ -1,15 +1,10 @@
 // Which kernels there are, by type of x: in files of their own, which are compiled at the same time.
 #pragma once
 
+#include "instance.cuh"
 #include "kernel.cuh"
 
 namespace int2_many {
-
-struct instance {
-  void (*kernel)(work);
-  size_t shared_bytes;
-  int threads;
-};
 
 // pairs: where there are such of so many columns. The columns are some that config.h has for the type with 256 rows of
 // W or, more than 64 but of f16, 192, or with `rows` of the fewer ones.

@@ -1,9 +1,8 @@
 // Launcher of int2_many/kernel.cuh.
-#include "../../../launch/launch_kernel.cuh"
 #include "instances.cuh"
 #include "launch.h"
 
-static int2_many::instance instance_for(const int2_many_product &product, const int2_many_config &config) {
+static int2_many::instance instance_for(const tiles_product &product, const int2_many_config &config) {
   // Sums of pairs are rounded to f16, which is more than f32 y is to lose.
   const bool pairs = product.y_type != GEMM_F32;
   const int columns = config.columns, rows = config.rows;
@@ -19,40 +18,13 @@ static int2_many::instance instance_for(const int2_many_product &product, const 
 }
 
 extern "C" cudaError_t int2_many_launch(cudaStream_t stream, const struct int2_many_config *config,
-                                        const struct int2_many_plan *plan, const struct int2_many_product *product,
+                                        const struct int2_many_plan *plan, const struct tiles_product *product,
                                         const CUtensorMap *x, bool dependent, bool together) {
-  int2_many::work work = {};
-  work.product = *product;
-  work.plan = *plan;
-  work.split_k = config->split_k;
-  work.group = config->group;
-  work.x = *x;
-  const int2_many::instance run = instance_for(*product, *config);
-  launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(plan->blocks));
-  shape.block = dim3(static_cast<unsigned>(run.threads));
-  shape.shared_bytes = run.shared_bytes;
-  shape.dependent = dependent;
-  shape.cooperative = together && config->split_k > 1;
-  return launch_kernel(stream, shape, run.kernel, work);
+  return int2_many::launch(stream, instance_for(*product, *config), *config, *plan, *product, *x, dependent, together);
 }
 
-extern "C" const void *kernel_of_int2_many(void) {
-  return reinterpret_cast<const void *>(int2_many::f16_instance(INT2_MANY_COLUMNS_LEAST, true).kernel);
-}
-
-extern "C" const void *kernel_of_int2_many_fewer(void) {
-  return reinterpret_cast<const void *>(int2_many::f16_fewer_instance(128, 192, false).kernel);
-}
-
-extern "C" const void *kernel_of_int2_many_bf16(void) {
-  return reinterpret_cast<const void *>(int2_many::bf16_instance(INT2_MANY_COLUMNS_LEAST, true).kernel);
-}
-
-extern "C" const void *kernel_of_int2_many_bf16_fewer(void) {
-  return reinterpret_cast<const void *>(int2_many::bf16_fewer_instance(128, true).kernel);
-}
-
-extern "C" const void *kernel_of_int2_many_int8(void) {
-  return reinterpret_cast<const void *>(int2_many::int8_instance(INT2_MANY_COLUMNS_MOST).kernel);
-}
+static const load_early early[] = {int2_many::f16_instance(INT2_MANY_COLUMNS_LEAST, true).kernel,
+                                   int2_many::f16_fewer_instance(128, 192, false).kernel,
+                                   int2_many::bf16_instance(INT2_MANY_COLUMNS_LEAST, true).kernel,
+                                   int2_many::bf16_fewer_instance(128, true).kernel,
+                                   int2_many::int8_instance(INT2_MANY_COLUMNS_MOST).kernel};

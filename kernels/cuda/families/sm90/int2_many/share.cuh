@@ -2,10 +2,10 @@
 #pragma once
 
 #include "../../../device/ptx.cuh"
+#include "../../tiles.h"
 #include "../int2/a8_layout.h"
 #include "../int2/layout.h"
 #include "config.h"
-#include "product.h"
 
 #include <cuda.h>
 #include <cuda_fp16.h>
@@ -15,7 +15,7 @@
 namespace int2_many {
 
 struct work {
-  int2_many_product product;
+  tiles_product product;
   int2_many_plan plan;
   int split_k, group;
   CUtensorMap x;

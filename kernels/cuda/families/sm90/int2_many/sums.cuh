@@ -91,11 +91,11 @@ template <typename Shape> __device__ inline int64_t rows_begin(const place &at, 
 
 // What sums are multiplied by, where W was by its scales or, large ones, the half. Here, where it goes with the bias:
 // behind the products it would take 64 instructions of wide tiles, and registers that these lack.
-template <typename Shape> __device__ inline float sums_by(const int2_many_product &p) {
+template <typename Shape> __device__ inline float sums_by(const tiles_product &p) {
   return Shape::scales_w && p.large_scales ? 2.0f : 1.0f;
 }
 // The same of row n of W, which may have a factor.
-template <typename Shape> __device__ inline float sums_by(const int2_many_product &p, int64_t n) {
+template <typename Shape> __device__ inline float sums_by(const tiles_product &p, int64_t n) {
   if constexpr (Shape::factors)
     return p.factors[min(n, p.n - 1)] * Shape::unit;
   else
@@ -108,7 +108,7 @@ __device__ inline void write_f32(const work &w, shared<Shape> &s, const place &a
                                  const float (&sum)[kCount], span own) {
   constexpr int pitch = INT2_BLOCK_ROWS + 4;
   static_assert(2 * 8 * pitch * sizeof(float) <= sizeof s.out[0], "two times eight columns");
-  const int2_many_product &p = w.product;
+  const tiles_product &p = w.product;
   const int thread = static_cast<int>(ptx::thread()) % 128, lane = thread % 32, column = thread / 16,
             four = thread % 16 * 4;
   const int64_t n = rows_begin<Shape>(at, group) + four;
@@ -166,7 +166,7 @@ template <typename Shape, int kOwn, int kCount>
 __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at, int group, const float (&sum)[kCount],
                                 span own) {
   constexpr int eights = out_rows / 8 < kOwn ? out_rows / 8 : kOwn;
-  const int2_many_product &p = w.product;
+  const tiles_product &p = w.product;
   const int thread = static_cast<int>(ptx::thread()) % 128, warp = thread / 32, lane = thread % 32, part = thread % 8;
   const bool f16 = p.y_type == GEMM_F16;
   const int64_t first_n = rows_begin<Shape>(at, group), own_n = first_n + warp * INT2_UNIT_ROWS + lane / 4;
@@ -207,7 +207,7 @@ __device__ inline void write_16(const work &w, shared<Shape> &s, const place &at
 
 // Times the scales of rows of x, which the quantizer ahead may have written.
 template <typename Shape, int kOwn, int kCount>
-__device__ inline void scale_by_x(const int2_many_product &p, const place &at, float (&sum)[kCount], span own) {
+__device__ inline void scale_by_x(const tiles_product &p, const place &at, float (&sum)[kCount], span own) {
   ptx::wait_for_previous_grid();
   const int64_t first = static_cast<int64_t>(at.x) * Shape::columns + ptx::thread() % 4 * 2;
 #pragma unroll

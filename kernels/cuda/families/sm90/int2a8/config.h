@@ -1,18 +1,16 @@
 /* Products of rows of INT8 with INT2A8 weights in LAYOUT_TILES2A8, on the warpgroup's matrix instruction of integers,
  * for Hopper: blocks share K in clusters (split_k) and keep their part of x in shared memory. Sums are added in one
  * order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT2A8_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT2A8_CONFIG_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
+#include "../../../linkage.h"
 #include "../int2/cut.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   INT2A8_STAGES_MOST = 12,
@@ -53,7 +51,4 @@ int int2a8_candidates(int eights, int64_t n, int64_t k, int sms, struct int2a8_c
 /* The narrowest of the ways that holds m rows, else the widest. Pure. */
 const struct int2a8_way *int2a8_way_for(const struct int2a8_way ways[INT2A8_WAYS], int64_t m);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

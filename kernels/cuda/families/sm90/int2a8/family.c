@@ -18,33 +18,19 @@ static const struct int2a8_way *way_of(const struct kernel_call *call, const str
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   const struct backend_weight *weight = call->weight;
-  (void)backend;
   if (weight->layout.layout != LAYOUT_TILES2A8)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
-  struct int2a8_product product = {
-      .n = weight->weight.n,
-      .tiles = weight->codes,
-      .x_stride = (int64_t)call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-  };
-  const int8_t *x = call->x;
-  uint8_t *y = call->y;
+  const struct tiles_product product = kernel_call_tiles(call);
   struct int2a8_way made;
   const struct int2a8_way *chosen = way_of(call, variant, &made);
   cudaError_t result = cudaSuccess;
-  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += product.m) {
+  for (int64_t row = 0, most; row < call->m && result == cudaSuccess; row += most) {
     const struct int2a8_way *way = int2a8_way_for(weight->int2a8, call->m - row);
     if (chosen && chosen->config.eights == way->config.eights)
       way = chosen;
-    int64_t most = 8 * way->config.eights;
-    product.m = call->m - row < most ? call->m - row : most;
-    product.x = x + row * product.x_stride;
-    product.x_scale = call->x_scale + row;
-    product.y = y + (uint64_t)row * product.y_stride;
-    result = int2a8_launch(call->stream, way, &product, call->follows || row > 0);
+    most = 8 * way->config.eights;
+    const struct tiles_product part = kernel_call_part(&product, row, most);
+    result = int2a8_launch(call->stream, way, &part, call->follows || row > 0);
   }
   return runtime_check(result, "computing a product", error);
 }
@@ -56,5 +42,4 @@ const struct kernel_family int2a8_kernels = {
     .neighbours = int2_neighbours,
     .check = int2_check,
     .launch = launch,
-    .kernels = {kernel_of_int2a8},
 };

@@ -10,10 +10,10 @@
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
 #include "../../../device/wgmma.cuh"
+#include "../../tiles.h"
 #include "../int2/a8_layout.h"
 #include "../int2/cut.cuh"
 #include "config.h"
-#include "product.h"
 
 namespace int2a8 {
 
@@ -23,7 +23,7 @@ constexpr int pitch = INT2A8_BLOCK_ROWS + 4;
 constexpr int ring_barrier = 1, x_barrier = 2, consumer_barrier = 3;
 
 struct work {
-  int2a8_product product;
+  tiles_product product;
   int2a8_plan plan;
 };
 
@@ -51,13 +51,13 @@ template <int kEights> struct x_chunk {
   static constexpr int rows = kEights == 2 ? 16 : 8;
   int4 held[rows];
 
-  __device__ void load(const int2a8_product &p, int first, const int8_t *from) {
+  __device__ void load(const tiles_product &p, int first, const int8_t *from) {
 #pragma unroll
     for (int row = 0; row < rows; row++)
       if (first + row < static_cast<int>(p.m))
         held[row] = __ldg(reinterpret_cast<const int4 *>(from + (first + row) * p.x_stride));
   }
-  __device__ void store(const int2a8_product &p, int first, const x_place<kEights> &at) const {
+  __device__ void store(const tiles_product &p, int first, const x_place<kEights> &at) const {
     constexpr int ones = 0x01010101;
     const int chunk = threadIdx.x % 8;
 #pragma unroll
@@ -204,7 +204,7 @@ template <int kEights>
 __device__ __forceinline__ void stage_x(const work &w, const int2_share &mine, const x_place<kEights> &x, int chunks,
                                         uint32_t slots_at, int warp, int lane, int2_parts &parts, float *x_scale) {
   const int m = static_cast<int>(w.product.m);
-  const int8_t *const x_from = w.product.x + mine.first_tile * INT2A8_TILE_K;
+  const int8_t *const x_from = static_cast<const int8_t *>(w.product.x) + mine.first_tile * INT2A8_TILE_K;
   // Whole warps: lanes behind the last number take some once more.
   const auto chunk_of = [&](int i) { return i < chunks ? i : i - 16; };
   static_assert(INT2A8_TILE_K % (16 * 16) == 0, "there are whole half warps of them");

@@ -14,7 +14,7 @@ kernel kernel_of(int eights) {
 } // namespace
 
 extern "C" cudaError_t int2a8_launch(cudaStream_t stream, const struct int2a8_way *way,
-                                     const struct int2a8_product *product, bool dependent) {
+                                     const struct tiles_product *product, bool dependent) {
   const int2a8_config *config = &way->config;
   const int2a8_plan *plan = &way->plan;
   const int2a8::work work = {*product, *plan};
@@ -29,6 +29,4 @@ extern "C" cudaError_t int2a8_launch(cudaStream_t stream, const struct int2a8_wa
   return launch_kernel(stream, shape, run, work);
 }
 
-extern "C" const void *kernel_of_int2a8(void) {
-  return reinterpret_cast<const void *>(&int2a8::run<1>);
-}
+static const load_early early(int2a8::run<1>);

@@ -48,6 +48,18 @@ template <typename X> __device__ inline void numbers(uint32_t (&a)[4], uint32_t 
   }
 }
 
+// INT4 in bf16: the same times a power of two, exact. by: of row g and g + 8, twice in a word; less: times these.
+__device__ inline void numbers_by(uint32_t (&a)[4], uint32_t word, const uint32_t (&by)[2], const offsets &less) {
+#pragma unroll
+  for (int r = 0; r < 4; r++) {
+    const uint32_t code = ptx::select_or(word >> 4 * r, 0x000f000f, 0x43004300), below = r % 2 ? less.odd : less.even;
+    const __nv_bfloat162 out =
+        __hfma2(reinterpret_cast<const __nv_bfloat162 &>(code), reinterpret_cast<const __nv_bfloat162 &>(by[r % 2]),
+                reinterpret_cast<const __nv_bfloat162 &>(below));
+    a[r] = reinterpret_cast<const uint32_t &>(out);
+  }
+}
+
 __device__ inline uint32_t rotated(uint32_t word, int left) {
   return __funnelshift_l(word, word, left);
 }

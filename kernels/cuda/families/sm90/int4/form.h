@@ -1,6 +1,5 @@
 /* What a tile of int4/layout.h is made of, by the weight's format and scales. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_FORM_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_FORM_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
 #include "layout.h"
@@ -28,5 +27,3 @@ static inline struct int4_form int4_form_of(enum gemm_format format, enum gemm_s
   form.half_bytes = form.zeros_at + (form.zeros ? INT4_HALF_ROWS * form.groups : 0);
   return form;
 }
-
-#endif

@@ -18,8 +18,7 @@
  * INT4A8: in an operand of 16 x 32 of bytes register r has row g + 8 (r % 2) and k = 4 q + 16 (r / 2) + b in byte b.
  * Words 2 i and 2 i + 1 have the 16 x 32 from k = 64 h + 32 i on: the first registers 0 and 1, the second 2 and 3, the
  * first of two in the high bits of each byte, the other in the low ones, as code ^ 8. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_LAYOUT_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_LAYOUT_H
+#pragma once
 
 enum {
   INT4_BLOCK_ROWS = 64,
@@ -31,5 +30,3 @@ enum {
   INT4_GROUPS_MOST = 8,
   INT4_HALF_BYTES_MOST = INT4_HALF_SCALES + 96 * 4,
 };
-
-#endif

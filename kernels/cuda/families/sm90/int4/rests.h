@@ -1,8 +1,7 @@
 /* Zero points of f16 in tiles, which hold an integer in the place of each: the nearest that a code can be, or 0. What
  * that leaves lies behind the tiles, [groups of a row][rows] words: a scale in the low half, the rest, an f16, in the
  * high one. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_RESTS_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_RESTS_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
 
@@ -14,5 +13,3 @@ uint8_t int4_zero_code(float zero);
 uint32_t int4_rest(uint16_t scale, float zero);
 /* The zero point again. */
 float int4_rest_zero(uint8_t code, uint32_t rest);
-
-#endif

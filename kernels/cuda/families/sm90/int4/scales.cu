@@ -1,4 +1,5 @@
 // What int4_many wants to know of a weight's scales (int4/layout.h).
+#include "../../../runtime/load.cuh"
 #include "scales.h"
 
 #include <cstdint>
@@ -53,6 +54,4 @@ extern "C" cudaError_t launch_int4_scales(cudaStream_t stream, const void *tiles
   return cudaGetLastError();
 }
 
-extern "C" const void *kernel_of_int4_scales(void) {
-  return reinterpret_cast<const void *>(&find);
-}
+static const load_early early(find);

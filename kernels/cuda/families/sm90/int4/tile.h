@@ -1,6 +1,5 @@
 /* Tiles of int4/layout.h from the canonical form, and what lies where in them. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_TILE_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_TILE_H
+#pragma once
 
 #include "form.h"
 
@@ -13,5 +12,3 @@ unsigned int4_tile_code(const struct int4_form *form, const uint8_t *tile, int r
 /* Where the scale, or the zero point, of a row and a group lies in a tile. */
 int int4_tile_scale(const struct int4_form *form, int row, int group);
 int int4_tile_zero(const struct int4_form *form, int row, int group);
-
-#endif

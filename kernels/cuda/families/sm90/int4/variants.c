@@ -53,8 +53,6 @@ static bool fits(const struct kernel_problem *problem, const struct variant *var
 
 enum status int4_many_check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                             struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)nearest;
   if (!takes(problem))
     return error_set(error, STATUS_UNSUPPORTED,
                      "family int4_many takes INT4A8, and x of f16 or bf16 with INT4, MXFP4 and NVFP4, in tiles, "
@@ -100,7 +98,6 @@ enum { NARROW = 32 /* the least that all formats have */ };
 /* Wide tiles that are wider than all rows only for `all`. */
 int int4_many_list(struct backend *backend, const struct kernel_problem *problem, bool all, struct variant *out,
                    int count, int most) {
-  (void)backend;
   if (!takes(problem))
     return count;
   for (int columns = INT4_MANY_COLUMNS_LEAST; columns <= INT4_MANY_COLUMNS_MOST; columns *= 2)
@@ -117,8 +114,6 @@ int int4_many_neighbours(struct backend *backend, const struct kernel_problem *p
                          bool all, struct variant *out, int most) {
   static const int32_t groups[] = {1, 2, 4, 8, 16, 32};
   int count = 0;
-  (void)backend;
-  (void)all;
   for (size_t i = 0; i < sizeof groups / sizeof *groups; i++) {
     struct variant variant = *base;
     variant.values[2] = groups[i];

@@ -1,6 +1,5 @@
 /* What products with 4-bit weights can be tuned in on Hopper: the configurations of int4_many. Pure. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_VARIANTS_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_VARIANTS_H
+#pragma once
 
 #include "../../family.h"
 #include "../int4_many/config.h"
@@ -19,5 +18,3 @@ enum status int4_many_check(struct backend *backend, const struct kernel_problem
 enum int4_many_kind int4_many_kind(const struct kernel_problem *problem);
 /* False for a variant of another family or NULL. */
 bool int4_many_of(const struct variant *variant, struct int2_many_config *out);
-
-#endif

@@ -1,18 +1,16 @@
 /* Products of few rows of x with INT4 and MXFP4 weights in LAYOUT_TILES4, on a warp's matrix instruction, for Hopper:
  * blocks share K in clusters (split_k). Each keeps its part of x in shared memory and takes the codes through it to
  * registers. Sums are added in one order, so the bits do not depend on timing. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_FEW_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_FEW_CONFIG_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
+#include "../../../linkage.h"
 #include "../int4/form.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   INT4_FEW_COLUMNS_MOST = 16,
@@ -81,7 +79,4 @@ int int4_few_columns_a_row(enum gemm_type x_type);
 /* Columns of the narrowest way that holds so many rows of x, or of the widest that there is. Pure. */
 int int4_few_columns(const struct int4_few_way ways[INT4_FEW_WAYS], enum gemm_type x_type, int64_t m);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

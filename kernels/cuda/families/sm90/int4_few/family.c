@@ -71,8 +71,6 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
 
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)nearest;
   if (!takes(problem))
     return error_set(
         error, STATUS_UNSUPPORTED,
@@ -94,7 +92,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                 int most) {
   struct int4_few_config configs[INT4_FEW_CONFIGS];
   struct int4_form form = form_of(problem);
-  (void)backend;
   if (!takes(problem) || problem->m > ROWS_MOST_LISTED)
     return count;
   int found = int4_few_candidates(columns_of(problem), &form, problem->n, problem->k, problem->device.multiprocessors,
@@ -108,8 +105,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 
 static int neighbours(struct backend *backend, const struct kernel_problem *problem, const struct variant *base,
                       bool all, struct variant *out, int most) {
-  (void)backend;
-  (void)all;
   return listing_neighbours(&rules, problem, base, out, most);
 }
 
@@ -133,34 +128,17 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   const struct backend_weight *weight = call->weight;
   const struct int4_form form = int4_form_of(weight->weight.format, weight->weight.scale);
   struct int4_few_way spare;
-  (void)backend;
   if (weight->layout.layout != LAYOUT_TILES4 || weight->weight.experts > 0)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   int columns = int4_few_columns(weight->few4, call->x_type, call->m);
   const struct int4_few_way *way = way_for(weight, &form, columns, variant, &spare);
-  struct int4_few_product product = {
-      .n = weight->weight.n,
-      .tiles = weight->codes,
-      .bf16_scales = gemm_scale_type(&weight->weight) == GEMM_BF16,
-      .large_scales = weight->large_scales,
-      .factors = weight->factors,
-      .x_type = call->x_type,
-      .x_stride = call->x_stride,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .sums = call->int2_sums,
-  };
-  const uint8_t *x = call->x;
-  uint8_t *y = call->y;
+  struct tiles_product product = kernel_call_tiles(call);
+  product.sums = call->int2_sums;
   int64_t most = columns / int4_few_columns_a_row(call->x_type);
   cudaError_t result = cudaSuccess;
-  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += product.m) {
-    product.m = call->m - row < most ? call->m - row : most;
-    product.x = x + (uint64_t)row * product.x_stride;
-    product.y = y + (uint64_t)row * product.y_stride;
-    result = int4_few_launch(call->stream, &form, way, &product, call->follows || row > 0);
+  for (int64_t row = 0; row < call->m && result == cudaSuccess; row += most) {
+    const struct tiles_product part = kernel_call_part(&product, row, most);
+    result = int4_few_launch(call->stream, &form, way, &part, call->follows || row > 0);
   }
   return runtime_check(result, "computing a product", error);
 }
@@ -172,5 +150,4 @@ const struct kernel_family int4_few_kernels = {
     .neighbours = neighbours,
     .check = check,
     .launch = launch,
-    .kernels = {kernel_of_int4_few_f16, kernel_of_int4_few_bf16},
 };

@@ -10,10 +10,10 @@
 #include "../../../device/half2.cuh"
 #include "../../../device/number.cuh"
 #include "../../../device/ptx.cuh"
+#include "../../tiles.h"
 #include "../int4/layout.h"
 #include "../int4/nvfp4.cuh"
 #include "config.h"
-#include "product.h"
 
 #include <type_traits>
 
@@ -28,7 +28,7 @@ constexpr int consumer_barrier = 1;
 constexpr int copies_log2 = 6; // of 16 bytes, of a row of x for a stage
 
 struct work {
-  int4_few_product product;
+  tiles_product product;
   int4_few_plan plan;
 };
 
@@ -195,7 +195,7 @@ __device__ inline void copies_arrive(uint32_t barrier) {
 // Rows of x as they are, in pieces of some stages of K, each with a barrier. Bulk copies would wait for those of W that
 // the block has asked for before.
 __device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barriers, const share &mine) {
-  const int4_few_product &p = w.product;
+  const tiles_product &p = w.product;
   const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD;
   const uint32_t log2 = w.plan.piece_log2 + copies_log2, copies = static_cast<uint32_t>(p.m) << log2;
   const uint8_t *from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2);
@@ -213,7 +213,7 @@ __device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barriers,
 
 // f32 x by those who multiply: each row in two of bf16.
 __device__ inline void split_x(const work &w, uint8_t *x, const share &mine) {
-  const int4_few_product &p = w.product;
+  const tiles_product &p = w.product;
   const uint32_t pitch = mine.tiles * (GEMM_GROUP * 2) + INT4_FEW_X_PAD, fours = mine.tiles * (GEMM_GROUP / 4);
 #pragma unroll 1
   for (uint32_t row = 0; row < p.m; row++) {
@@ -428,7 +428,7 @@ __device__ inline void add(float (&sum)[4], int4 four) {
 }
 
 // Of row m of x and rows n .. n + 3 of W. unit: by what sums are to be multiplied.
-__device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n, float (&sum)[4], float unit) {
+__device__ inline void write_y(const tiles_product &p, uint32_t m, int64_t n, float (&sum)[4], float unit) {
   if (n >= p.n)
     return;
 #pragma unroll
@@ -436,12 +436,7 @@ __device__ inline void write_y(const int4_few_product &p, uint32_t m, int64_t n,
     sum[j] = fmaf(sum[j], p.factors ? unit * p.factors[min(n + j, p.n - 1)] : unit,
                   p.bias ? number_load_as(p.bias, min(n + j, p.n - 1), p.bias_type) : 0);
   uint8_t *row = static_cast<uint8_t *>(p.y) + m * p.y_stride;
-  if (p.y_type == GEMM_F32)
-    number_store4(reinterpret_cast<float *>(row), n, p.n, sum);
-  else if (p.y_type == GEMM_F16)
-    number_store4(reinterpret_cast<__half *>(row), n, p.n, sum);
-  else
-    number_store4(reinterpret_cast<__nv_bfloat16 *>(row), n, p.n, sum);
+  number_store4_as(row, n, p.n, p.y_type, sum);
 }
 
 __device__ inline int4 words_of(const float (&sum)[4]) {

@@ -4,7 +4,7 @@
 #include "launch.h"
 
 extern "C" cudaError_t int4_few_launch(cudaStream_t stream, const struct int4_form *form,
-                                       const struct int4_few_way *way, const struct int4_few_product *product,
+                                       const struct int4_few_way *way, const struct tiles_product *product,
                                        bool dependent) {
   const int columns = way->config.columns;
   const int4_few::work work = {*product, way->plan};
@@ -21,10 +21,4 @@ extern "C" cudaError_t int4_few_launch(cudaStream_t stream, const struct int4_fo
   return launch_kernel(stream, shape, run, work);
 }
 
-extern "C" const void *kernel_of_int4_few_f16(void) {
-  return reinterpret_cast<const void *>(int4_few::kernel_f16(int4_form{}, 1));
-}
-
-extern "C" const void *kernel_of_int4_few_bf16(void) {
-  return reinterpret_cast<const void *>(int4_few::kernel_bf16(int4_form{}, 1, true));
-}
+static const load_early early[] = {int4_few::kernel_f16(int4_form{}, 1), int4_few::kernel_bf16(int4_form{}, 1, true)};

@@ -54,9 +54,12 @@ template <typename X, typename Weight> struct codes {
   __device__ uint32_t zero(int row, int group) const {
     return Weight::zeros ? zeros[group / 2] >> (16 * (group % 2) + 8 * row) & 0xff : 8;
   }
+  __device__ codes4::offsets offsets(int group) const {
+    return codes4::offsets_of<X>(zero(0, group) * 0x10001, zero(1, group) * 0x10001);
+  }
   // INT4: c less the zero point, exact.
   __device__ void unpack(uint32_t (&out)[4], uint32_t word, int group) const {
-    codes4::numbers<X>(out, word, codes4::offsets_of<X>(zero(0, group) * 0x10001, zero(1, group) * 0x10001));
+    codes4::numbers<X>(out, word, offsets(group));
   }
   __device__ void exact(uint32_t (&out)[4], uint32_t word, int group) const {
     unpack(out, word, group);

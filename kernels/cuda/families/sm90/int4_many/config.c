@@ -47,7 +47,7 @@ double int4_many_us(const struct int2_many_config *config, enum int4_many_kind k
       [INT4_MANY_SUMS] = {{0.56, 2.5, 4.2, 0.25, 0.9},
                           {0.648, 2.5, 3.2, 0.777, 0.841},
                           {0.895, 2.5, 3.68, 1.66, 1.25},
-                          {1.2, 2.5, 6.48, 1.63, 1.36}},
+                          {1.37, 2.5, 13.9, 1.19, 2.23}},
       [INT4_MANY_EXACT] = {{0}, {0}, {0.895, 2.5, 3.68, 1.66, 1.25}},
   };
   return int2_many_priced(config, &of[kind][index_of(kind, config->columns)], plan);

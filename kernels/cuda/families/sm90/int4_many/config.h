@@ -1,19 +1,12 @@
 /* Products with INT4, MXFP4 and NVFP4 weights in LAYOUT_TILES4 of f16 and bf16 rows, and with INT4A8 weights in
  * LAYOUT_TILES4A8 of rows of INT8, for Hopper: W from registers, x from shared memory, on the warpgroup's matrix
  * instruction. How y is cut into tiles and these are shared out is int2_many/config.h's; a tile is 256 rows of W by
- * 16 (not INT8), 32, 64 or 128 of x (192 by 128 where sums leave the matrix instruction to be scaled), a unit 128 of K
- * (INT8: 256). */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_MANY_CONFIG_H
+ * 16 (not INT8), 32, 64 or 128 of x (INT8: 192 by 128), a unit 128 of K (INT8: 256). */
+#pragma once
 
 #include "../int2_many/config.h"
 
-#ifdef __cplusplus
-#define INT4_CONSTEXPR constexpr
-extern "C" {
-#else
-#define INT4_CONSTEXPR
-#endif
+C_LINKAGE_BEGIN
 
 enum { INT4_MANY_COLUMNS_LEAST = 16, INT4_MANY_COLUMNS_MOST = 128 };
 
@@ -21,7 +14,7 @@ enum int4_many_kind {
   INT4_MANY_INT8,      /* scales of 128 of K or a row */
   INT4_MANY_INT8_FINE, /* of fewer, which take more registers: no tile is 128 wide */
   INT4_MANY_SCALED,    /* W is multiplied by its scales before the products */
-  INT4_MANY_SUMS,      /* sums of a scale's group are */
+  INT4_MANY_SUMS,      /* sums of a scale's group are, or beside 128 columns all sums so far, from group to group */
   INT4_MANY_EXACT,     /* the same, 64 columns wide alone: INT4 with y of f32, and scales that SCALED does not take */
   INT4_MANY_KINDS,
 };
@@ -38,8 +31,8 @@ static inline enum int4_many_kind int4_many_kind_of(enum gemm_format format, enu
 }
 
 /* Warpgroups that multiply, 64 rows of W each. */
-static inline INT4_CONSTEXPR int int4_many_groups(enum int4_many_kind kind, int columns) {
-  int widest_of_four = kind == INT4_MANY_SCALED ? 128 : kind == INT4_MANY_INT8_FINE ? 32 : 64;
+static inline CPP_CONSTEXPR int int4_many_groups(enum int4_many_kind kind, int columns) {
+  int widest_of_four = kind == INT4_MANY_SCALED || kind == INT4_MANY_SUMS ? 128 : kind == INT4_MANY_INT8_FINE ? 32 : 64;
   return columns > widest_of_four ? 3 : 4;
 }
 
@@ -52,7 +45,4 @@ double int4_many_us(const struct int2_many_config *config, enum int4_many_kind k
 bool int4_many_configure(enum int4_many_kind kind, int64_t m, int64_t n, int64_t k, int sms,
                          struct int2_many_config *out);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

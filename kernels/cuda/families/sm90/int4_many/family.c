@@ -10,30 +10,17 @@ _Static_assert(INT2_MANY_SPLIT_MOST - 1 <= KERNEL_WAITED_FOR, "blocks of others 
 static enum status launch(struct backend *backend, const struct kernel_call *call, const struct variant *variant,
                           struct error *error) {
   const struct gemm_weight *weight = &call->weight->weight;
-  bool codes = gemm_quantizes_x(weight->format);
   struct int2_many_config config;
   struct int2_many_plan plan;
   struct int4_form form = int4_form_of(weight->format, weight->scale);
   struct kernel_problem problem = kernel_call_problem(backend, call);
   enum int4_many_kind kind = int4_many_kind(&problem);
-  struct int2_many_product product = {
-      .m = call->m,
-      .n = weight->n,
-      .tiles = call->weight->codes,
-      .x_type = codes ? GEMM_INT8 : call->x_type,
-      .x_scale = call->x_scale,
-      .bias = call->bias,
-      .bias_type = call->bias_type,
-      .y = call->y,
-      .y_type = call->y_type,
-      .y_stride = call->y_stride,
-      .scale_type = gemm_scale_type(weight),
-      .factors = call->weight->factors,
-      .sums = call->int2_sums,
-  };
+  struct tiles_product product = kernel_call_tiles(call);
+  product.sums = call->int2_sums;
   bool tiles = call->weight->layout.layout == LAYOUT_TILES4 || call->weight->layout.layout == LAYOUT_TILES4A8;
   bool ours = tiles && int4_many_of(variant, &config);
-  if (ours && kind == INT4_MANY_SCALED && call->weight->large_scales) {
+  bool in_range = kind == INT4_MANY_SCALED || (kind == INT4_MANY_SUMS && config.columns > 64);
+  if (ours && in_range && call->weight->large_scales) {
     kind = INT4_MANY_EXACT;
     config.columns = 64;
     config.split_k = 0;
@@ -58,6 +45,4 @@ const struct kernel_family int4_many_kernels = {
     .neighbours = int4_many_neighbours,
     .check = int4_many_check,
     .launch = launch,
-    .kernels = {kernel_of_int4_many_int8, kernel_of_int4_many_f16, kernel_of_int4_many_bf16,
-                kernel_of_int4_many_int8_zeros, kernel_of_int4_many_f16_zeros, kernel_of_int4_many_bf16_zeros},
 };

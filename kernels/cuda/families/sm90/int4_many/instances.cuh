@@ -1,16 +1,13 @@
 // Which kernels there are, by type of x: in files of their own, which are compiled at the same time.
 #pragma once
 
+#include "../int2_many/instance.cuh"
 #include "../int4/form.h"
 #include "kernel.cuh"
 
 namespace int4_many {
 
-struct instance {
-  void (*kernel)(work);
-  size_t shared_bytes;
-  int threads;
-};
+using int2_many::instance;
 
 // Each of one of the widths that config.h has for the kind.
 instance int8_instance(int columns, const int4_form &form);

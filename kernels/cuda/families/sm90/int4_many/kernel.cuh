@@ -18,6 +18,8 @@ template <typename Shape> __device__ inline void consume(const work &w, shared<S
     float sum[4 * Shape::eights];
     if constexpr (Shape::int8)
       multiply_int8<Shape>(w, s, done, done + ahead.last - ahead.first, multiplies, sum);
+    else if constexpr (Shape::rescales)
+      multiply_rescaled<Shape>(w, s, done, done + ahead.last - ahead.first, multiplies, sum);
     else if constexpr (Shape::scales_w)
       multiply_scaled<Shape>(w, s, done, done + ahead.last - ahead.first, multiplies, sum);
     else

@@ -1,9 +1,8 @@
 // Launcher of int4_many/kernel.cuh.
-#include "../../../launch/launch_kernel.cuh"
 #include "instances.cuh"
 #include "launch.h"
 
-static int4_many::instance instance_for(const int2_many_product &product, int columns, const int4_form &form,
+static int4_many::instance instance_for(const tiles_product &product, int columns, const int4_form &form,
                                         int4_many_kind kind) {
   switch (product.x_type) {
   case GEMM_F16:
@@ -19,22 +18,10 @@ static int4_many::instance instance_for(const int2_many_product &product, int co
 
 extern "C" cudaError_t int4_many_launch(cudaStream_t stream, const struct int2_many_config *config,
                                         const struct int2_many_plan *plan, enum int4_many_kind kind,
-                                        const struct int4_form *form, const struct int2_many_product *product,
+                                        const struct int4_form *form, const struct tiles_product *product,
                                         const CUtensorMap *x, bool dependent, bool together) {
-  int2_many::work work = {};
-  work.product = *product;
-  work.plan = *plan;
-  work.split_k = config->split_k;
-  work.group = config->group;
-  work.x = *x;
-  const int4_many::instance run = instance_for(*product, config->columns, *form, kind);
-  launch_shape shape;
-  shape.grid = dim3(static_cast<unsigned>(plan->blocks));
-  shape.block = dim3(static_cast<unsigned>(run.threads));
-  shape.shared_bytes = run.shared_bytes;
-  shape.dependent = dependent;
-  shape.cooperative = together && config->split_k > 1;
-  return launch_kernel(stream, shape, run.kernel, work);
+  return int2_many::launch(stream, instance_for(*product, config->columns, *form, kind), *config, *plan, *product, *x,
+                           dependent, together);
 }
 
 static int4_form form_of(bool zeros) {
@@ -44,30 +31,10 @@ static int4_form form_of(bool zeros) {
   return form;
 }
 
-extern "C" const void *kernel_of_int4_many_int8(void) {
-  return reinterpret_cast<const void *>(int4_many::int8_instance(INT4_MANY_COLUMNS_MOST, form_of(false)).kernel);
-}
-
-extern "C" const void *kernel_of_int4_many_int8_zeros(void) {
-  return reinterpret_cast<const void *>(int4_many::int8_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true)).kernel);
-}
-
-extern "C" const void *kernel_of_int4_many_f16(void) {
-  return reinterpret_cast<const void *>(
-      int4_many::f16_instance(INT4_MANY_COLUMNS_MOST, form_of(false), INT4_MANY_SCALED).kernel);
-}
-
-extern "C" const void *kernel_of_int4_many_bf16(void) {
-  return reinterpret_cast<const void *>(
-      int4_many::bf16_instance(INT4_MANY_COLUMNS_MOST, form_of(false), INT4_MANY_SUMS).kernel);
-}
-
-extern "C" const void *kernel_of_int4_many_f16_zeros(void) {
-  return reinterpret_cast<const void *>(
-      int4_many::f16_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true), INT4_MANY_SCALED).kernel);
-}
-
-extern "C" const void *kernel_of_int4_many_bf16_zeros(void) {
-  return reinterpret_cast<const void *>(
-      int4_many::bf16_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true), INT4_MANY_SUMS).kernel);
-}
+static const load_early early[] = {
+    int4_many::int8_instance(INT4_MANY_COLUMNS_MOST, form_of(false)).kernel,
+    int4_many::int8_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true)).kernel,
+    int4_many::f16_instance(INT4_MANY_COLUMNS_MOST, form_of(false), INT4_MANY_SCALED).kernel,
+    int4_many::bf16_instance(INT4_MANY_COLUMNS_MOST, form_of(false), INT4_MANY_SUMS).kernel,
+    int4_many::f16_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true), INT4_MANY_SCALED).kernel,
+    int4_many::bf16_zeros_instance(INT4_MANY_COLUMNS_MOST, form_of(true), INT4_MANY_SUMS).kernel};

@@ -46,7 +46,7 @@ __device__ inline void multiply_scaled(const work &w, shared<Shape> &s, uint32_t
   using Weight = typename Shape::weight;
   constexpr int batch = batch_of<Shape>, batches = 8 / batch;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   uint32_t a[2][batch][4];
   cursor<Shape::stages> at(done);
@@ -102,7 +102,7 @@ __device__ inline void multiply_exact(const work &w, shared<Shape> &s, uint32_t 
   constexpr int steps = 8 / Weight::groups;
   constexpr int batch = Shape::eights > 8 ? 1 : steps < 4 ? steps : 4, batches = steps / batch;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   cursor<Shape::stages> at(done);
 #pragma unroll 1
@@ -141,6 +141,99 @@ __device__ inline void multiply_exact(const work &w, shared<Shape> &s, uint32_t 
   }
 }
 
+// What a group's scales are as powers of two, which bf16 numbers are multiplied by and stay exact, and a rest of [1,
+// 2), in which sums are: from group to group they are multiplied by a rest over the next. The numbers of a scale that
+// is 0 are.
+struct rescaling {
+  static constexpr int raised = 8; // numbers are times 2^8, as scales are small
+
+  uint32_t by[2] = {};
+  float rest[2] = {1, 1}, change[2];
+
+  __device__ void next(float2 scales) {
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+      const float scale = r == 0 ? scales.x : scales.y;
+      const uint32_t bits = __float_as_uint(scale);
+      const float own = scale == 0.0f ? rest[r] : __uint_as_float((bits & 0x007fffff) | 0x3f800000);
+      by[r] = scale == 0.0f ? 0 : __byte_perm((bits & 0xff800000) + (raised << 23), 0, 0x3232);
+      change[r] = __fdividef(rest[r], own);
+      rest[r] = own;
+    }
+  }
+  __device__ void last() {
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+      change[r] = rest[r] / (1 << raised);
+  }
+  template <int kCount> __device__ static void multiply(float (&sum)[kCount], const float (&by)[2]) {
+#pragma unroll
+    for (int i = 0; i < kCount; i++) {
+      ptx::keep(sum[i]);
+      sum[i] *= by[i % 4 / 2];
+      ptx::keep(sum[i]);
+    }
+  }
+};
+
+// The same for wide tiles of bf16: sums stay where the matrix instruction adds to them.
+template <typename Shape>
+__device__ inline void multiply_rescaled(const work &w, shared<Shape> &s, uint32_t &done, uint32_t end, int group,
+                                         float (&sum)[4 * Shape::eights]) {
+  using X = typename Shape::number;
+  using Weight = typename Shape::weight;
+  constexpr int steps = 8 / Weight::groups;
+  const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
+  const bool bf16 = w.product.bf16_scales;
+  clear(sum);
+  rescaling scales;
+  codes4::offsets less;
+  uint32_t words[4], a[2][1][4];
+  cursor<Shape::stages> at(done);
+  // What products of step `step` begin with, before those ahead have ended.
+  const auto prepare = [&](int step) {
+    const uint32_t more = at.stage * s.w_bytes;
+    if (step % steps == 0) {
+      const codes<X, Weight> tile(place, more);
+      scales.next(tile.scale(step / steps, bf16));
+      const codes4::offsets of = tile.offsets(step / steps);
+      less = {codes4::times(of.even, scales.by[0], X()), codes4::times(of.odd, scales.by[1], X())};
+    }
+    if (step % 4 == 0)
+      load<16>(words, place.codes + step / 4 * INT4_UNIT_BYTES + more);
+    ptx::wgmma_wait<1>();
+    keep(a[step % 2][0]);
+    codes4::numbers_by(a[step % 2][0], words[step % 4], scales.by, less);
+  };
+  ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+  prepare(0);
+#pragma unroll 1
+  while (done < end) {
+    const uint32_t stage = at.stage;
+    const uint64_t x = ptx::swizzled_descriptor(ptx::shared_address(s.x[stage]));
+#pragma unroll
+    for (int step = 0; step < 8; step++) {
+      begin<Shape>(sum, a[step % 2], x, step, true);
+      if (step < 7)
+        prepare(step + 1);
+      if ((step + 1) % steps == 0 && step < 7) {
+        ptx::wgmma_wait<0>();
+        rescaling::multiply(sum, scales.change);
+      }
+    }
+    at.advance();
+    if (++done < end) {
+      ptx::barrier_wait(ptx::shared_address(&s.full[at.stage]), at.phase);
+      prepare(0);
+    } else {
+      scales.last();
+    }
+    ptx::wgmma_wait<0>();
+    ptx::barrier_arrive(ptx::shared_address(&s.empty[stage]));
+    rescaling::multiply(sum, scales.change);
+  }
+}
+
 // Numbers of a step of INT4A8: bytes are 16 (c - 8), or c less the zero points of the two rows.
 __device__ inline void unpack_int8(uint32_t (&a)[4], const uint32_t *words) {
 #pragma unroll
@@ -165,7 +258,7 @@ __device__ inline void multiply_int8(const work &w, shared<Shape> &s, uint32_t &
   using Weight = typename Shape::weight;
   constexpr int count = 4 * Shape::eights, steps = 4 / Weight::groups;
   const place_of<Weight> place(first_tile(s, group), threadIdx.x % 128);
-  const bool bf16 = w.product.scale_type == GEMM_BF16;
+  const bool bf16 = w.product.bf16_scales;
   clear(sum);
   cursor<Shape::stages> at(done);
 #pragma unroll 1

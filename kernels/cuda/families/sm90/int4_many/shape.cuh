@@ -30,6 +30,8 @@ template <typename X, int kEights, typename Weight, int4_many_kind kKind> struct
   // Beside few columns scaling sums takes no more instructions than scaling numbers, of which it is exact.
   static constexpr bool scales_w =
       kKind == INT4_MANY_SCALED && (Weight::mx || columns > 64 || (Weight::groups > 1 && columns > 16));
+  // Wide tiles of bf16 have no registers for sums of a scale's group beside those of all.
+  static constexpr bool rescales = kKind == INT4_MANY_SUMS && columns > 64;
   static constexpr int groups = int4_many_groups(kKind, columns); // blocks of 64 rows of W in a tile
   static constexpr int consumers = 128 * groups, helpers = 128, threads = consumers + helpers;
   static constexpr int arrivals = int8 ? consumers / 32 : consumers;

@@ -92,7 +92,6 @@ static enum status launch(struct backend *backend, const struct kernel_call *cal
   int64_t most = rows_of(backend->gpu.workspace_bytes, weight->n, groups);
   float *x_sums = (float *)call->workspace + most * weight->n;
   enum status status = STATUS_OK;
-  (void)variant;
   if (!layout_is_tiled(&call->weight->layout) || !gemm_scale_facts(weight->scale)->zeros_f16 || most < 1)
     return error_set(error, STATUS_UNSUPPORTED, "no kernel for this product");
   for (int64_t row = 0; row < call->m && status == STATUS_OK; row += most) {
@@ -113,5 +112,4 @@ const struct kernel_family int4_zeros_kernels = {
     .variants = &int4_zeros_family,
     .predict = predict,
     .launch = launch,
-    .kernels = {kernel_of_int4_zeros},
 };

@@ -1,7 +1,6 @@
 /* What is added to sums of INT4 and INT4A8 weights whose zero points are f16, as int4_zeros/kernel.cuh is launched with
  * it. Pointers are device memory. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_INT4_ZEROS_PRODUCT_H
-#define KERNELS_CUDA_FAMILIES_SM90_INT4_ZEROS_PRODUCT_H
+#pragma once
 
 #include "../../../../../proto/gemm.h"
 
@@ -26,5 +25,3 @@ struct int4_zeros_product {
   enum gemm_type y_type;
   uint64_t y_stride; /* bytes */
 };
-
-#endif

@@ -3,14 +3,12 @@
  * A tile is 128 rows of x by `columns` rows of W. One warp has bulk tensor copies of 128 bytes of K run ahead into a
  * ring; two warpgroups multiply 64 rows of x each, and write y while the ring fills for the next tile. Blocks stay and
  * take tiles in turn, those of the same rows of W one after the other, so that W is read from memory about once. */
-#ifndef KERNELS_CUDA_FAMILIES_SM90_MANY_CONFIG_H
-#define KERNELS_CUDA_FAMILIES_SM90_MANY_CONFIG_H
+#pragma once
 
+#include "../../../linkage.h"
 #include "../../problem.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_LINKAGE_BEGIN
 
 enum {
   MANY_ROWS = 128,      /* of x a tile */
@@ -34,7 +32,4 @@ bool many_config_valid(const struct many_config *config);
 /* Bytes of shared memory of a block. Pure. */
 int many_shared_bytes(int columns);
 
-#ifdef __cplusplus
-}
-#endif
-#endif
+C_LINKAGE_END

@@ -36,8 +36,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
                 int most) {
   static const int groups[] = {4, 8, 16, 32};
   struct many_config config;
-  (void)backend;
-  (void)all;
   if (!many_takes(problem))
     return count;
   for (config.columns = 128; config.columns <= 256; config.columns *= 2)
@@ -50,9 +48,6 @@ static int list(struct backend *backend, const struct kernel_problem *problem, b
 
 static enum status check(struct backend *backend, const struct kernel_problem *problem, struct variant *variant,
                          struct variant *nearest, struct error *error) {
-  (void)backend;
-  (void)variant;
-  (void)nearest;
   if (many_takes(problem))
     return STATUS_OK;
   return error_set(error, STATUS_UNSUPPORTED,
@@ -86,5 +81,4 @@ const struct kernel_family many_kernels = {
     .check = check,
     .launch = launch,
     .writes_rows = true,
-    .kernels = {kernel_of_many},
 };

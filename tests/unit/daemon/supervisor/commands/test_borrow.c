@@ -117,7 +117,6 @@ static void what_is_borrowed_is_what_was_loaded(void **state) {
   struct backend_weight *weight;
   uint64_t checksum;
   struct error error;
-  (void)state;
   int peer = begin();
   load(peer, "first", 1);
   load(peer, "second", 2);
@@ -147,7 +146,6 @@ static void what_is_borrowed_is_what_was_loaded(void **state) {
 
 static void a_slab_comes_once_a_session(void **state) {
   struct message_weight_borrow again = {.name = "first", .lost_count = 2};
-  (void)state;
   int peer = begin(), other = life_client();
   load(peer, "first", 1);
   load(peer, "second", 2);
@@ -172,7 +170,6 @@ static void a_slab_comes_once_a_session(void **state) {
 }
 
 static void a_borrower_cannot_write(void **state) {
-  (void)state;
   int peer = begin();
   load(peer, "w", 1);
   assert_int_equal(borrow(peer, "w"), STATUS_OK);
@@ -222,7 +219,6 @@ static void load_public_and_private(int peer) {
 }
 
 static void nobody_but_gemmds_own_user_may(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   int peer = begin();
@@ -235,7 +231,6 @@ static void nobody_but_gemmds_own_user_may(void **state) {
 }
 
 static void members_of_the_group_may(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   snprintf(life.config.direct, sizeof life.config.direct, "%d", USERS_OTHER);
@@ -294,7 +289,6 @@ static bool is_zero(const uint8_t *bytes, uint64_t count) {
 /* With nobody's right but gemmd's own, weights of several users share slabs. */
 static void a_weight_among_others_is_moved(void **state) {
   static struct message_weight_info info;
-  (void)state;
   if (geteuid() != 0)
     skip();
   int peer = begin();
@@ -341,7 +335,6 @@ static void the_first_sixteen_borrowers_are_listed(void **state) {
   static struct message_weight_info info;
   enum { BORROWERS = 17, LISTED = 16 };
   int peers[BORROWERS];
-  (void)state;
   peers[0] = begin();
   load(peers[0], "w", 1);
   for (int i = 0; i < BORROWERS; i++) {
@@ -363,7 +356,6 @@ static void the_first_sixteen_borrowers_are_listed(void **state) {
 
 static void no_range_of_what_is_lent_is_used_again(void **state) {
   static struct message_weight_unload_reply unloaded;
-  (void)state;
   int peer = begin(), other = life_client();
   load(peer, "first", 1);
   load(peer, "second", 2);
@@ -393,7 +385,6 @@ static void no_range_of_what_is_lent_is_used_again(void **state) {
 }
 
 static void memory_goes_with_the_last_borrow(void **state) {
-  (void)state;
   int peer = begin(), other = life_client(), third = life_client();
   load(peer, "w", 1);
   assert_int_equal(borrow(other, "w"), STATUS_OK);
@@ -422,7 +413,6 @@ static void dies_with_it(void) {
 }
 
 static void a_session_gives_back_what_it_had_however_it_ends(void **state) {
-  (void)state;
   int peer = begin(), nonsense = life_client();
   load(peer, "w", 1);
   assert_int_equal(borrow(nonsense, "w"), STATUS_OK);
@@ -455,7 +445,6 @@ static struct message_weight_held hold(int peer, const struct message_weight_hol
 }
 
 static void who_holds_on_is_told_whether_it_is_the_same(void **state) {
-  (void)state;
   int peer = begin();
   load(peer, "w", 1);
   load(peer, "other", 2);
@@ -518,7 +507,6 @@ static void plant(uint32_t inode, uint64_t offset) {
 
 static void a_write_is_found_at_the_return(void **state) {
   struct stat stat_of;
-  (void)state;
   if (geteuid() != 0)
     skip(); /* the file's mode keeps everybody else from it */
   int peer = begin();
@@ -548,7 +536,6 @@ static void a_write_is_found_at_the_return(void **state) {
 /* ---- what makes no sense */
 
 static void nonsense_is_refused(void **state) {
-  (void)state;
   int peer = begin();
   load(peer, "w", 1);
   assert_int_equal(borrow(peer, ""), STATUS_NOT_FOUND);

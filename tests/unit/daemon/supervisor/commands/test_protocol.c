@@ -25,7 +25,6 @@ static const struct message_empty nothing;
 
 static int start(void **state) {
   static struct config config;
-  (void)state;
   peer_config(&config);
   config.arena_bytes_max = 1 << 20;
   supervisor = peer_start_embedded(&config, &peer);
@@ -34,7 +33,6 @@ static int start(void **state) {
 
 /* The daemon ends with the client, in order, and nothing is left over. */
 static int stop(void **state) {
-  (void)state;
   close(peer);
   return peer_wait(supervisor);
 }
@@ -44,7 +42,6 @@ static int stop(void **state) {
 static void hello_comes_first_and_once(void **state) {
   struct message_ping ping = {.payload = 1};
   struct message_hello_request hello = {.version_min = 1, .version_max = 9, .client = "test"};
-  (void)state;
   assert_int_equal(peer_ask(peer, COMMAND_ping, &ping, NULL, 0, NULL, &failure), STATUS_WRONG_STATE);
   assert_non_null(strstr(failure.text, "hello comes first"));
   assert_int_equal(peer_ask(peer, COMMAND_hello, &hello, NULL, 0, NULL, &failure), STATUS_OK);
@@ -55,7 +52,6 @@ static void hello_comes_first_and_once(void **state) {
 static void hello_agrees_on_a_version_or_says_which_there_are(void **state) {
   struct message_hello_request hello = {.version_min = 2, .version_max = 3, .client = "test"};
   struct message_hello_reply answer;
-  (void)state;
   assert_int_equal(peer_ask(peer, COMMAND_hello, &hello, NULL, 0, NULL, &failure), STATUS_VERSION);
   assert_non_null(strstr(failure.text, "2..3"));
   hello.version_min = 3;
@@ -76,7 +72,6 @@ static void requests_behind_hello_wait_for_it(void **state) {
   struct message_hello_request hello = {.version_min = 1, .version_max = 1, .client = "test"};
   struct message_ping ping = {.payload = 5}, pong;
   struct message_hello_reply answer;
-  (void)state;
   peer_send(peer, 1, COMMAND_hello, &message_hello_request_type, &hello, NULL, 0);
   peer_send(peer, 2, COMMAND_ping, &message_ping_type, &ping, NULL, 0);
   peer_receive(peer, 1, &message_hello_reply_type, &answer, &reply);
@@ -89,7 +84,6 @@ static void requests_behind_hello_wait_for_it(void **state) {
 static void an_arena_comes_before_what_needs_it(void **state) {
   struct message_weight_name name = {.name = "w"};
   struct message_queue_open queue = {.device = 0};
-  (void)state;
   peer_hello(peer);
   assert_int_equal(peer_ask(peer, COMMAND_weight_open, &name, NULL, 0, NULL, &failure), STATUS_WRONG_STATE);
   assert_non_null(strstr(failure.text, "an arena comes first"));
@@ -102,7 +96,6 @@ static void an_arena_comes_before_what_needs_it(void **state) {
 
 static void commands_that_are_not_for_clients_are_refused(void **state) {
   struct message_slab_free slab = {.slab = 1};
-  (void)state;
   peer_hello(peer);
   assert_int_equal(peer_ask(peer, COMMAND_slab_free, &slab, NULL, 0, NULL, &failure), STATUS_PERMISSION);
   assert_non_null(strstr(failure.text, "slab_free"));
@@ -118,7 +111,6 @@ static void the_number_of_descriptors_is_checked(void **state) {
   struct message_weight_load load = peer_load("w");
   struct message_ping ping = {.payload = 1};
   int fds[] = {STDERR_FILENO, STDERR_FILENO};
-  (void)state;
   peer_hello(peer);
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &load, NULL, 0, NULL, &failure), STATUS_BAD_DESCRIPTOR);
   assert_int_equal(peer_ask(peer, COMMAND_weight_load, &load, fds, 2, NULL, &failure), STATUS_BAD_DESCRIPTOR);
@@ -127,7 +119,6 @@ static void the_number_of_descriptors_is_checked(void **state) {
 }
 
 static void a_body_that_does_not_fit_ends_the_session_with_a_reason(void **state) {
-  (void)state;
   peer_hello(peer);
   peer_send(peer, 0, COMMAND_ping, &message_empty_type, &nothing, NULL, 0); /* payload is missing; 0 is an id, too */
   peer_receive(peer, 0, NULL, NULL, &reply);
@@ -138,7 +129,6 @@ static void a_body_that_does_not_fit_ends_the_session_with_a_reason(void **state
 
 static void garbage_ends_the_session(void **state) {
   static const uint8_t garbage[] = {0xc1, 0xff, 0x00, 0x93};
-  (void)state;
   peer_hello(peer);
   assert_int_equal(send(peer, garbage, sizeof garbage, MSG_NOSIGNAL), sizeof garbage);
   peer_expect_end(peer);
@@ -149,7 +139,6 @@ static void an_event_from_a_client_ends_the_session(void **state) {
   struct message_head head = {.kind = MESSAGE_EVENT, .id = 0, .code = EVENT_session_broken};
   struct message_session_broken body = {.session = 1, .text = "x"};
   size_t length;
-  (void)state;
   assert_int_equal(message_encode(&head, &message_session_broken_type, &body, bytes, sizeof bytes, &length, &failure),
                    STATUS_OK);
   assert_int_equal(send(peer, bytes, length, MSG_NOSIGNAL), length);
@@ -158,7 +147,6 @@ static void an_event_from_a_client_ends_the_session(void **state) {
 
 static void a_record_that_is_too_long_ends_the_session(void **state) {
   static uint8_t bytes[LIMIT_MESSAGE_BYTES + 1];
-  (void)state;
   assert_int_equal(send(peer, bytes, sizeof bytes, MSG_NOSIGNAL), sizeof bytes);
   peer_expect_end(peer);
 }
@@ -168,7 +156,6 @@ static void a_client_that_does_not_read_is_cut_off(void **state) {
   struct message_head head = {.kind = MESSAGE_REQUEST, .id = 1, .code = COMMAND_status};
   size_t length;
   enum status status;
-  (void)state;
   peer_hello(peer);
   assert_int_equal(message_encode(&head, &message_empty_type, &nothing, bytes, sizeof bytes, &length, &failure),
                    STATUS_OK);
@@ -188,7 +175,6 @@ static enum status ask_arena(uint64_t bytes, uint32_t entries) {
 }
 
 static void an_arena_has_its_bounds(void **state) {
-  (void)state;
   peer_hello(peer);
   assert_int_equal(ask_arena(0, 4), STATUS_INVALID);
   assert_int_equal(failure.field, FIELD_BYTES);
@@ -208,7 +194,6 @@ static void an_arena_is_sealed_and_its_rings_are_ready(void **state) {
   struct message_arena_request request = {.bytes = 1, .entries = 4};
   struct message_arena_reply arena;
   struct message_queue_open queue = {.device = 0};
-  (void)state;
   peer_hello(peer);
   peer_send(peer, 3, COMMAND_arena_create, &message_arena_request_type, &request, NULL, 0);
   peer_receive(peer, 3, &message_arena_reply_type, &arena, &reply);
@@ -240,7 +225,6 @@ static void an_arena_is_sealed_and_its_rings_are_ready(void **state) {
 static void load_requests_are_checked(void **state) {
   int file = peer_file(4, 4, 1);
   struct message_weight_load load;
-  (void)state;
   peer_hello(peer);
 #define REFUSED(change, expected, words)                                                                               \
   load = peer_load("w");                                                                                               \
@@ -272,7 +256,6 @@ static enum status load_from(int fd) {
 
 static void only_readable_regular_files_are_loaded(void **state) {
   int pair[2];
-  (void)state;
   peer_hello(peer);
   assert_int_equal(pipe(pair), 0);
   assert_int_equal(load_from(pair[0]), STATUS_BAD_DESCRIPTOR);

@@ -95,7 +95,6 @@ static bool pass_one(int from, int to) {
 
 static void *relay(void *nothing) {
   struct pollfd fds[] = {{.fd = outside, .events = POLLIN}, {.fd = inside, .events = POLLIN}};
-  (void)nothing;
   while (pass_one(outside, inside) && pass_one(inside, outside))
     poll(fds, 2, -1);
   shutdown(inside, SHUT_RDWR); /* either side's end is the other's */
@@ -188,12 +187,10 @@ static void refuse_first(enum status status) {
 }
 
 static void a_layout_that_is_not_known_costs_its_weight(void **state) {
-  (void)state;
   refuse_first(STATUS_UNSUPPORTED);
 }
 
 static void a_place_that_is_wrong_costs_its_weight(void **state) {
-  (void)state;
   refuse_first(STATUS_INVALID);
 }
 
@@ -228,13 +225,11 @@ static void refuse_part(enum message_placement placement, uint32_t device) {
 }
 
 static void one_part_costs_the_whole_weight(void **state) {
-  (void)state;
   for (uint32_t device = 0; device < 2; device++)
     refuse_part(PLACEMENT_SPLIT, device);
 }
 
 static void one_copy_costs_the_others(void **state) {
-  (void)state;
   for (uint32_t device = 0; device < 2; device++)
     refuse_part(PLACEMENT_REPLICAS, device);
 }
@@ -242,7 +237,6 @@ static void one_copy_costs_the_others(void **state) {
 /* The next worker may have the memory that this one lacked. */
 static void what_is_the_workers_fault_costs_the_worker(void **state) {
   struct message_weight_info info;
-  (void)state;
   begin(1);
   int user = life_client();
   peer_arena(user, 4);

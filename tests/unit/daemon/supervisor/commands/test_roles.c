@@ -60,7 +60,6 @@ static void every_command_as_admin(void) {
 }
 
 static void every_command_as_every_role(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip(); /* to be another user takes root */
   life_begin();
@@ -107,7 +106,6 @@ static void weights_have_an_owner_and_a_mode(void **state) {
   struct message_weight_info info;
   static struct message_weight_list_reply list;
   const struct message_weight_list_request request = {.after = ""};
-  (void)state;
   if (geteuid() != 0)
     skip();
   life_begin();
@@ -179,7 +177,6 @@ static void alice_tunes_twice(void) {
 }
 
 static void who_may_look_for_kernels(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life_begin();
@@ -208,7 +205,6 @@ static void open_by_ipc(void) {
 }
 
 static void ipc_is_not_for_every_user(void **state) {
-  (void)state;
   if (geteuid() != 0)
     skip();
   life_begin();

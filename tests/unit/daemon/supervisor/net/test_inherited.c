@@ -84,7 +84,6 @@ static void expect_found(int from) {
 }
 
 static void what_is_left_is_found_with_one_number_to_spare(void **state) {
-  (void)state;
   for (int from = FIRST_FD; from < FIRST_FD + 2 * COUNT; from++) /* in their own way, in part, or not */
     expect_found(from);
 }

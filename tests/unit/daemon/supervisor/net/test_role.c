@@ -20,7 +20,6 @@ static void a_role_comes_from_user_and_groups(void **state) {
   const struct role_rules rules = {.admins = true, .use = 2, .admin = 30};
   const struct role_rules open_rules = {.everybody = true};
   struct role_peer peer = {.uid = 1000, .groups = groups, .group_count = 3};
-  (void)state;
   assert_int_equal(role_of(&rules, &peer, 999), ROLE_ADMIN);
   peer.group_count = 2;
   assert_int_equal(role_of(&rules, &peer, 999), ROLE_USER);
@@ -37,7 +36,6 @@ static void a_role_comes_from_user_and_groups(void **state) {
 
 static void groups_are_found_by_name_and_number(void **state) {
   struct role_rules rules;
-  (void)state;
   config_defaults(&config);
   assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
   assert_true(rules.everybody);
@@ -56,7 +54,6 @@ static void groups_are_found_by_name_and_number(void **state) {
 
 static void users_of_legacy_handles_are_named(void **state) {
   struct role_rules rules;
-  (void)state;
   config_defaults(&config);
   assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
   assert_false(role_may_ipc(&rules, 0));
@@ -74,7 +71,6 @@ static void who_borrows_is_named(void **state) {
   gid_t groups[] = {100, 777};
   const struct role_peer root = {.uid = 0}, gemmd = {.uid = 55}, stranger = {.uid = 60},
                          member = {.uid = 60, .groups = groups, .group_count = 2};
-  (void)state;
   config_defaults(&config);
   assert_int_equal(role_rules_make(&config, &rules, &failure), STATUS_OK);
   assert_true(role_may_borrow(&rules, &gemmd, 55));
@@ -92,7 +88,6 @@ static void every_group_of_a_peer_is_read(void **state) {
   enum { MANY = 200 };
   gid_t groups[MANY];
   int pair[2];
-  (void)state;
   if (geteuid() != 0)
     skip();
   for (gid_t i = 0; i < MANY; i++)

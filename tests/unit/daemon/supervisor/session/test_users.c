@@ -14,7 +14,6 @@ static struct error failure;
 
 static void messages_over_the_rate_wait(void **state) {
   struct users users;
-  (void)state;
   config_defaults(&config);
   config.user_messages_per_s = 10;
   users_init(&users, &config);
@@ -41,7 +40,6 @@ static void messages_over_the_rate_wait(void **state) {
 
 static void caps_are_a_users_and_not_an_admins(void **state) {
   struct users users;
-  (void)state;
   config_defaults(&config);
   config.user_sessions_max = 2;
   config.user_loads_max = 1;
@@ -81,7 +79,6 @@ static void caps_are_a_users_and_not_an_admins(void **state) {
 static void lines_of_the_log_are_a_users(void **state) {
   struct users users;
   uint32_t left_out;
-  (void)state;
   config_defaults(&config);
   users_init(&users, &config);
   struct user *alice = users_enter(&users, ALICE, false, 20000), *bob = users_enter(&users, BOB, false, 20000);

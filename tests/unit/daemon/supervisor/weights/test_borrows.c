@@ -14,7 +14,6 @@ static void a_borrow_is_given_back_once(void **state) {
   struct borrows borrows = {.count = 0};
   struct catalog_weight first = {.id = 1}, second = {.id = 2};
   uint32_t a, b, again;
-  (void)state;
   assert_int_equal(borrows_add(&borrows, &first, &a, &failure), STATUS_OK);
   assert_int_equal(borrows_add(&borrows, &second, &b, &failure), STATUS_OK);
   assert_int_equal(borrows_add(&borrows, &first, &again, &failure), STATUS_OK);
@@ -35,7 +34,6 @@ static void numbers_are_not_used_again(void **state) {
   struct borrows borrows = {.count = 0};
   struct catalog_weight weight = {.id = 1};
   uint32_t last = 0, id;
-  (void)state;
   for (int i = 0; i < 100; i++) {
     assert_int_equal(borrows_add(&borrows, &weight, &id, &failure), STATUS_OK);
     assert_true(id > last);
@@ -49,7 +47,6 @@ static void there_is_a_limit(void **state) {
   struct borrows borrows = {.count = 0};
   struct catalog_weight weight = {.id = 1};
   uint32_t id;
-  (void)state;
   for (uint32_t i = 0; i < LIMIT_SESSION_WEIGHTS; i++)
     assert_int_equal(borrows_add(&borrows, &weight, &id, &failure), STATUS_OK);
   assert_int_equal(borrows_add(&borrows, &weight, &id, &failure), STATUS_TOO_LARGE);
@@ -60,7 +57,6 @@ static void there_is_a_limit(void **state) {
 
 static void a_slab_is_given_until_it_is_lost(void **state) {
   struct borrows borrows = {.count = 0};
-  (void)state;
   for (uint32_t slab = 1; slab <= 40; slab++) {
     assert_false(borrows_given(&borrows, slab));
     assert_int_equal(borrows_give(&borrows, slab, &failure), STATUS_OK);

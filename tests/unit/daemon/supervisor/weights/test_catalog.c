@@ -19,13 +19,11 @@ static struct catalog catalog;
 static const struct catalog_user ann = {.uid = 1000}, bob = {.uid = 1001}, root = {.uid = 0, .admin = true};
 
 static int open_catalog(void **state) {
-  (void)state;
   catalog_init(&catalog);
   return 0;
 }
 
 static int close_catalog(void **state) {
-  (void)state;
   catalog_free(&catalog);
   return 0;
 }
@@ -51,7 +49,6 @@ static enum status name(const char *text, struct catalog_weight *weight, bool re
 
 static void contents_are_found(void **state) {
   uint8_t hash[CATALOG_HASH_BYTES];
-  (void)state;
   struct catalog_weight *weight = add_weight(4);
   memset(hash, 4, sizeof hash);
   assert_ptr_equal(catalog_find_hash(&catalog, hash, NULL), weight);
@@ -84,7 +81,6 @@ static void contents_are_found(void **state) {
 }
 
 static void what_is_disowned_leaves_its_content_to_others(void **state) {
-  (void)state;
   struct catalog_weight *first = add_weight(4), *second = add_weight(5);
   catalog_disown(&catalog, first);
   catalog_disown(&catalog, second);
@@ -99,7 +95,6 @@ static void what_is_disowned_leaves_its_content_to_others(void **state) {
 
 static void names_are_references(void **state) {
   struct catalog_weight *out = NULL;
-  (void)state;
   struct catalog_weight *weight = add_weight(1);
   assert_int_equal(name("a", weight, false, ann), STATUS_OK);
   assert_int_equal(name("b", weight, false, bob), STATUS_OK);
@@ -121,7 +116,6 @@ static void names_are_references(void **state) {
 
 static void other_content_needs_replace_by_the_owner(void **state) {
   struct catalog_weight *before = NULL;
-  (void)state;
   struct catalog_weight *first = add_weight(1), *second = add_weight(2);
   assert_int_equal(name("a", first, false, ann), STATUS_OK);
   assert_int_equal(name("a", second, false, ann), STATUS_EXISTS);
@@ -151,7 +145,6 @@ static void other_content_needs_replace_by_the_owner(void **state) {
 static void names_are_ordered_bytewise_for_paging(void **state) {
   static const char *const order[] = {"A", "B", "a", "a.1", "a.10", "a.2", "aa", "\xc3\xa4"};
   enum { COUNT = sizeof order / sizeof *order };
-  (void)state;
   struct catalog_weight *weight = add_weight(1);
   for (size_t i = 0; i < COUNT; i++)
     assert_int_equal(name(order[i * 3 % COUNT], weight, false, ann), STATUS_OK);
@@ -166,7 +159,6 @@ static void names_are_ordered_bytewise_for_paging(void **state) {
 
 static void a_description_carries_all_parts(void **state) {
   struct message_weight_info info;
-  (void)state;
   struct catalog_weight *weight = add_weight(9);
   assert_int_equal(name("w", weight, false, bob), STATUS_OK);
   catalog_describe(catalog_find(&catalog, "w"), &info);
@@ -189,7 +181,6 @@ static void a_description_carries_all_parts(void **state) {
 static void room_comes_from_slabs_of_the_device(void **state) {
   uint32_t slab;
   uint64_t offset;
-  (void)state;
   assert_int_equal(catalog_take(&catalog, 0, nobody, 10, 1, &slab, &offset, &failure), STATUS_NOT_FOUND);
   uint32_t first = catalog_next_slab(&catalog), second = catalog_next_slab(&catalog),
            other = catalog_next_slab(&catalog);
@@ -218,7 +209,6 @@ static void room_comes_from_slabs_of_the_device(void **state) {
 
 static void a_split_covers_every_row_once(void **state) {
   static const int64_t rows[] = {1, 127, 128, 129, 300, 1024, 1025, 4095};
-  (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     for (uint32_t devices = 1; devices <= LIMIT_PARTS; devices++) {
       struct catalog_part parts[LIMIT_PARTS];
@@ -241,7 +231,6 @@ static struct message_weight_load load_to(uint32_t placement, int64_t device, ui
 }
 
 static void a_placement_is_checked_before_anything_is_loaded(void **state) {
-  (void)state;
   struct message_weight_load request = load_to(PLACEMENT_SINGLE, 2, 0);
   assert_int_equal(placement_check(&request, 2, &failure), STATUS_INVALID);
   assert_int_equal(failure.field, FIELD_DEVICE);
@@ -261,7 +250,6 @@ static void a_single_weight_goes_where_asked_or_where_room_is(void **state) {
   const struct placement_device devices[] = {{true, 10}, {false, 90}, {true, 30}, {true, 30}};
   struct catalog_part parts[LIMIT_PARTS];
   uint32_t count = 0;
-  (void)state;
   struct message_weight_load request = load_to(PLACEMENT_SINGLE, 3, 0);
   assert_int_equal(placement_choose(&request, 70, devices, 4, parts, &count, &failure), STATUS_OK);
   assert_int_equal(count, 1);
@@ -278,7 +266,6 @@ static void several_parts_go_to_different_devices(void **state) {
   const struct placement_device devices[] = {{true, 10}, {false, 90}, {true, 30}, {true, 40}};
   struct catalog_part parts[LIMIT_PARTS];
   uint32_t count = 0;
-  (void)state;
   struct message_weight_load request = load_to(PLACEMENT_REPLICAS, -1, 2);
   assert_int_equal(placement_choose(&request, 70, devices, 4, parts, &count, &failure), STATUS_OK);
   assert_int_equal(count, 2);
@@ -299,7 +286,6 @@ static void several_parts_go_to_different_devices(void **state) {
 
 static void what_lies_as_asked_is_shared(void **state) {
   struct catalog_weight there = {.shape = {.n = 300}, .placement = PLACEMENT_SINGLE, .part_count = 1};
-  (void)state;
   there.parts[0].device = 2;
   struct message_weight_load request = load_to(PLACEMENT_SINGLE, -1, 0);
   assert_true(placement_fits(&request, &there, 3));
@@ -334,7 +320,6 @@ static void a_handle_given_back_means_nothing(void **state) {
   struct opened opened = {.count = 0};
   struct catalog_weight weight = {.id = 1};
   uint32_t first, second, third;
-  (void)state;
   assert_int_equal(opened_add(&opened, &weight, 0, &first, &failure), STATUS_OK);
   assert_int_equal(opened_add(&opened, &weight, 3, &second, &failure), STATUS_OK);
   assert_int_not_equal(first, 0);
@@ -357,7 +342,6 @@ static void handles_are_bounded_and_generations_wrap(void **state) {
   struct opened opened = {.count = 0};
   struct catalog_weight weight = {.id = 1};
   uint32_t handle = 0, last = 0;
-  (void)state;
   for (uint32_t i = 0; i < LIMIT_SESSION_WEIGHTS; i++)
     assert_int_equal(opened_add(&opened, &weight, 0, &last, &failure), STATUS_OK);
   assert_int_equal(opened_add(&opened, &weight, 0, &handle, &failure), STATUS_TOO_LARGE);

@@ -40,7 +40,6 @@ static void name(const char *text, struct catalog_weight *weight, uint32_t uid, 
 }
 
 static int setup(void **state) {
-  (void)state;
   catalog_init(&catalog);
   for (uint32_t device = 0; device < 2; device++)
     if (catalog_slab_add(&catalog, catalog_next_slab(&catalog), device, 65536, -1, &failure) != STATUS_OK)
@@ -59,7 +58,6 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  (void)state;
   free(image);
   catalog_free(&catalog);
   return 0;
@@ -74,7 +72,6 @@ static enum status read_image(struct catalog *into, const uint8_t *bytes, size_t
 static void what_has_a_name_comes_back(void **state) {
   char backend[CATALOG_BACKEND_BYTES];
   struct catalog back;
-  (void)state;
   catalog_init(&back);
   assert_int_equal(catalog_image_read(&back, backend, image, length, &failure), STATUS_OK);
   assert_string_equal(backend, "cpu");
@@ -111,7 +108,6 @@ static void what_has_a_name_comes_back(void **state) {
 
 static void a_cut_one_is_refused(void **state) {
   struct catalog back;
-  (void)state;
   for (size_t count = 0; count < length; count++) {
     uint8_t *cut = malloc(count + 1);
     assert_non_null(cut);
@@ -124,7 +120,6 @@ static void a_cut_one_is_refused(void **state) {
 
 static void any_changed_bit_is_seen(void **state) {
   struct catalog back;
-  (void)state;
   for (size_t i = 0; i < length; i += 3) {
     image[i] ^= 0x10;
     assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
@@ -137,7 +132,6 @@ static void any_changed_bit_is_seen(void **state) {
 static void nonsense_with_the_right_hash_does_no_harm(void **state) {
   static const uint8_t values[] = {0, 1, 2, 0x7f, 0x80, 0xff};
   unsigned refused = 0;
-  (void)state;
   for (size_t i = 0; i + 32 < length; i++)
     for (size_t v = 0; v < sizeof values; v++) {
       struct catalog back;
@@ -178,7 +172,6 @@ static void what_is_lent_stays_so(void **state) {
   struct catalog back;
   uint32_t slab;
   uint64_t offset;
-  (void)state;
   lend(0, MODE_ALL); /* as its one name, "c" */
   assert_int_equal(read_image(&back, image, length), STATUS_OK);
   assert_true(back.epoch == 0x1234567890abcdef);
@@ -194,7 +187,6 @@ static void what_is_lent_stays_so(void **state) {
 
 static void what_is_lent_as_anothers_is_refused(void **state) {
   struct catalog back;
-  (void)state;
   lend(1000, MODE_ALL);
   assert_int_equal(read_image(&back, image, length), STATUS_BAD_FILE);
   assert_non_null(strstr(failure.text, "lent as another's"));
@@ -225,7 +217,6 @@ static void one_of_the_version_before_is_read(void **state) {
   const size_t weight_bytes = 72 + LIMIT_PARTS * sizeof(struct catalog_part);
   uint8_t *older = malloc(length), *to = older;
   struct catalog back;
-  (void)state;
   const uint8_t *from = image;
   memcpy(to, from, HEAD);
   older[8] = 2; /* the version */
@@ -255,7 +246,6 @@ static void what_was_made_by_another_recipe_is_not_found(void **state) {
   size_t weight = 72 + LIMIT_PARTS * sizeof(struct catalog_part) + EXPERTS + INPUT, stamps = 8 + 2 * CATALOG_HASH_BYTES;
   uint8_t *recipe = image + HEAD + EPOCH + 2 * (SLAB + LENT) + 2 * weight + stamps; /* of the second weight */
   struct catalog back;
-  (void)state;
   assert_int_equal(recipe[0], 1);
   assert_int_equal(recipe[4], 1 << CATALOG_NUMBERS);
   recipe[0] = 2;
@@ -272,7 +262,6 @@ static void what_was_made_by_another_recipe_is_not_found(void **state) {
 
 static void exact_ranges_are_taken_once(void **state) {
   struct extents extents;
-  (void)state;
   extents_init(&extents, 1000);
   assert_int_equal(extents_take_at(&extents, 100, 100, &failure), STATUS_OK);
   assert_int_equal(extents_take_at(&extents, 100, 100, &failure), STATUS_NOT_FOUND);

@@ -16,13 +16,11 @@ static const struct catalog_class anns = {ANN, MODE_PRIVATE}, anns_for_all = {AN
                                   bobs = {BOB, MODE_PRIVATE}, nobodys = {0, MODE_DEFAULT};
 
 static int open_catalog(void **state) {
-  (void)state;
   catalog_init(&catalog);
   return 0;
 }
 
 static int close_catalog(void **state) {
-  (void)state;
   catalog_free(&catalog);
   return 0;
 }
@@ -59,7 +57,6 @@ static void name(const char *text, struct catalog_weight *weight, struct catalog
 static void memory_is_taken_where_its_class_is(void **state) {
   uint32_t slab;
   uint64_t offset;
-  (void)state;
   uint32_t mixed = add_slab(nobodys)->id, hers = add_slab(anns)->id, his = add_slab(bobs)->id;
   assert_int_equal(catalog_take(&catalog, 0, bobs, 100, 1, &slab, &offset, &failure), STATUS_OK);
   assert_int_equal(slab, his);
@@ -71,7 +68,6 @@ static void memory_is_taken_where_its_class_is(void **state) {
 }
 
 static void only_what_lies_among_its_own_is_lent(void **state) {
-  (void)state;
   add_slab(nobodys);
   add_slab(anns);
   struct catalog_weight *mixed = store(1, nobodys), *hers = store(2, anns);
@@ -89,7 +85,6 @@ static void a_name_of_another_keeps_a_slab_from_being_lent(void **state) {
   const struct catalog_user root = {.admin = true};
   uint32_t slab;
   uint64_t offset;
-  (void)state;
   add_slab(anns);
   struct catalog_weight *first = store(1, anns), *second = store(2, anns);
   name("first", first, anns);
@@ -102,7 +97,6 @@ static void a_name_of_another_keeps_a_slab_from_being_lent(void **state) {
 }
 
 static void what_is_lent_is_shared_within_its_class_only(void **state) {
-  (void)state;
   add_slab(anns);
   struct catalog_weight *weight = store(1, anns);
   name("hers", weight, anns);
@@ -118,7 +112,6 @@ static void what_is_lent_is_shared_within_its_class_only(void **state) {
 static void no_range_of_what_is_lent_is_taken_twice(void **state) {
   uint32_t slab;
   uint64_t offset;
-  (void)state;
   struct catalog_slab *lent = add_slab(anns);
   struct catalog_weight *first = store(1, anns), *second = store(2, anns), *third = store(3, anns);
   name("second", second, anns);
@@ -140,7 +133,6 @@ static void no_range_of_what_is_lent_is_taken_twice(void **state) {
 }
 
 static void names_move_by_their_class(void **state) {
-  (void)state;
   add_slab(nobodys);
   add_slab(anns);
   struct catalog_weight *from = store(1, nobodys), *to = store(1, anns);
@@ -162,7 +154,6 @@ static void what_a_name_will_be(void **state) {
   const struct catalog_wish by_ann = {.name = "a", .user = {.uid = ANN}};
   const struct catalog_wish by_root = {.name = "a", .user = {.uid = 0, .admin = true}};
   const struct catalog_wish to_all = {.name = "a", .mode = MODE_ALL, .user = {.uid = 0, .admin = true}};
-  (void)state;
   assert_true(catalog_class_equal(catalog_class_wished(&catalog, &by_ann), anns));
   assert_true(catalog_class_equal(catalog_class_wished(&catalog, &by_root), (struct catalog_class){0, MODE_ALL}));
   add_slab(anns);
@@ -172,7 +163,6 @@ static void what_a_name_will_be(void **state) {
 }
 
 static void what_is_borrowed_is_used(void **state) {
-  (void)state;
   add_slab(anns);
   struct catalog_weight *weight = store(1, anns);
   assert_true(catalog_unused(weight));

@@ -15,7 +15,6 @@ static uint64_t die(struct restarts *restarts, uint64_t now_ms, uint32_t random)
 
 static void the_first_ones_are_replaced_at_once(void **state) {
   struct restarts restarts = {0};
-  (void)state;
   for (uint64_t i = 0; i < MOST; i++) {
     assert_true(restarts_at_once(&restarts, MOST, 1000 + i));
     assert_int_equal(die(&restarts, 1000 + i, 0), 0);
@@ -26,7 +25,6 @@ static void the_first_ones_are_replaced_at_once(void **state) {
 
 static void few_a_minute_are_never_paused_for(void **state) {
   struct restarts restarts = {0};
-  (void)state;
   for (uint64_t i = 0; i < 1000; i++)
     assert_int_equal(die(&restarts, 1000 + i * 15000, 0), 0);
 }
@@ -34,7 +32,6 @@ static void few_a_minute_are_never_paused_for(void **state) {
 static void pauses_double_up_to_the_longest(void **state) {
   struct restarts restarts = {0};
   uint64_t expected = LONGEST / 64, now = 1000;
-  (void)state;
   for (int i = 0; i < MOST; i++)
     (void)die(&restarts, now, 0);
   for (int i = 0; i < 100; i++) {
@@ -51,7 +48,6 @@ static void pauses_double_up_to_the_longest(void **state) {
 static void one_that_never_serves_stays_paused(void **state) {
   struct restarts restarts = {0};
   uint64_t now = 1000;
-  (void)state;
   for (int i = 0; i < 50; i++, now += 3600000)
     if (i == 0)
       for (int j = 0; j < MOST; j++)
@@ -63,7 +59,6 @@ static void one_that_never_serves_stays_paused(void **state) {
 
 static void one_that_has_served_for_a_minute_is_well(void **state) {
   struct restarts restarts = {0};
-  (void)state;
   for (int i = 0; i <= MOST; i++)
     (void)die(&restarts, 1000, 0);
   restarts_served(&restarts, 3000);
@@ -77,7 +72,6 @@ static void one_that_has_served_for_a_minute_is_well(void **state) {
 
 static void forgotten_deaths_do_not_count(void **state) {
   struct restarts restarts = {0};
-  (void)state;
   for (int i = 0; i < 20; i++)
     (void)die(&restarts, 1000, 0);
   restarts_forget(&restarts);
@@ -86,7 +80,6 @@ static void forgotten_deaths_do_not_count(void **state) {
 
 static void none_at_once_is_a_pause_each_time(void **state) {
   struct restarts restarts = {0};
-  (void)state;
   assert_false(restarts_at_once(&restarts, 0, 1000));
   assert_int_equal(restarts_pause_ms(&restarts, 0, 1000, 1000, 0), 1000 / 64 / 2);
   assert_int_equal(restarts_pause_ms(&restarts, 0, 1, 1000, 0), 1); /* never nothing */

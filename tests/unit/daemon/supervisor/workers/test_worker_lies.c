@@ -75,7 +75,6 @@ static void expect_a_load(int peer) {
 }
 
 static void a_worker_that_says_what_it_was_not_asked_is_replaced(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof lies / sizeof *lies; i++) {
     plant(lies[i], "worker");
     int peer = life_client();
@@ -100,7 +99,6 @@ static int children(void) {
 }
 
 static void so_is_a_spare_one_and_nobody_notices(void **state) {
-  (void)state;
   life.config.worker_spare = 1;
   for (size_t i = 0; i < sizeof lies_of_a_spare / sizeof *lies_of_a_spare; i++) {
     plant(lies_of_a_spare[i], "spare");

@@ -19,7 +19,6 @@
 
 static void a_dead_worker_is_replaced_with_all_that_it_had(void **state) {
   struct message_weight_info info, opened;
-  (void)state;
   life_begin();
   int peer = life_client();
   peer_arena(peer, 4);
@@ -44,7 +43,6 @@ static void a_dead_worker_is_replaced_with_all_that_it_had(void **state) {
 static void what_cannot_be_started_costs_nobody_else_anything(void **state) {
   char program[64], own[4096] = "";
   struct message_weight_info info;
-  (void)state;
   snprintf(program, sizeof program, "%s/program", life.folder);
   assert_true(readlink("/proc/self/exe", own, sizeof own - 1) > 0);
   assert_int_equal(symlink(own, program), 0);
@@ -76,7 +74,6 @@ static void what_cannot_be_started_costs_nobody_else_anything(void **state) {
 /* A worker that hangs is as good as dead: what was asked of it meanwhile is answered by its successor. */
 static void a_silent_worker_is_replaced(void **state) {
   struct message_weight_info info;
-  (void)state;
   life.config.worker_timeout_s = 1;
   life_begin();
   int peer = life_client();
@@ -94,7 +91,6 @@ static void a_silent_worker_is_replaced(void **state) {
 /* The process neither opens a device nor ends: it is none of gemmd's. */
 static void a_worker_that_does_not_start_is_given_up(void **state) {
   char program[64];
-  (void)state;
   snprintf(program, sizeof program, "%s/program", life.folder);
   int file = open(program, O_WRONLY | O_CREAT | O_CLOEXEC, 0700);
   assert_true(file >= 0 && dprintf(file, "#!/bin/sh\nexec sleep 1000\n") > 0);
@@ -109,7 +105,6 @@ static void a_worker_that_does_not_start_is_given_up(void **state) {
 }
 
 static void a_hung_worker_does_not_keep_gemmd_from_ending(void **state) {
-  (void)state;
   life_begin();
   int peer = life_client();
   hold_process((pid_t)life_wait_for(peer, 0, 0, "ready")->pid);
@@ -122,7 +117,6 @@ static void a_wakeup_that_blocks_holds_up_nobody(void **state) {
   const struct message_arena_request request = {.bytes = 1 << 16, .entries = 4};
   const uint64_t most = UINT64_MAX - 1;
   static struct peer_reply reply;
-  (void)state;
   life_begin();
   int hostile = life_client(), peer = life_client();
   peer_send(hostile, 1, COMMAND_arena_create, &message_arena_request_type, &request, NULL, 0);
@@ -164,7 +158,6 @@ static void spoil_slab(void) {
 
 static void what_a_fault_has_damaged_is_not_served(void **state) {
   struct message_weight_info first, second;
-  (void)state;
   life_begin();
   int user = life_client(), bystander = life_client();
   peer_arena(user, 4);
@@ -196,7 +189,6 @@ static void what_was_damaged_is_not_shared(void **state) {
   struct message_weight_load request = peer_load("again");
   struct message_weight_info info;
   static struct peer_reply reply;
-  (void)state;
   life_begin();
   int user = life_client(), bystander = life_client();
   peer_arena(user, 4);
@@ -222,7 +214,6 @@ static void what_was_damaged_is_not_shared(void **state) {
 /* SIGKILL from outside does no harm, but leaves unsaid what the one before it did. */
 static void who_dies_while_it_looks_clears_nothing(void **state) {
   struct message_weight_info info;
-  (void)state;
   life_begin();
   int peer = life_client();
   assert_int_equal(life_load(peer, "a", 1, false, &info), STATUS_OK);
@@ -243,7 +234,6 @@ static void who_dies_while_it_looks_clears_nothing(void **state) {
 /* SIGKILL came from gemmd itself then, and says nothing of what the worker did before. */
 static void what_a_hung_worker_has_damaged_is_not_served(void **state) {
   struct message_weight_info info;
-  (void)state;
   life.config.worker_timeout_s = 1;
   life_begin();
   int peer = life_client();
@@ -264,7 +254,6 @@ static void a_place_is_free_when_the_worker_has_let_go(void **state) {
   struct message_weight_name name = {.name = "a"};
   static struct peer_reply reply;
   _Atomic bool *held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  (void)state;
   assert_ptr_not_equal((void *)held, MAP_FAILED);
   life_begin();
   int peer = life_client(), watcher = life_client();
@@ -289,7 +278,6 @@ static void a_place_is_free_when_the_worker_has_let_go(void **state) {
 
 static void a_worker_that_keeps_dying_is_given_up(void **state) {
   struct message_weight_info info;
-  (void)state;
   life.config.worker_restarts_max = 1;
   life.config.worker_pause_s = 86400;
   life_begin();
@@ -308,7 +296,6 @@ static void a_worker_that_keeps_dying_is_given_up(void **state) {
 static void loads_survive_the_death_of_a_worker(void **state) {
   struct message_weight_info info;
   static struct peer_reply reply;
-  (void)state;
   life.config.worker_restarts_max = 1000;
   life_begin();
   int peer = life_client(), watcher = life_client();
@@ -337,7 +324,6 @@ static void loads_survive_the_death_of_a_worker(void **state) {
 
 static void replicas_and_splits_lie_on_several_devices(void **state) {
   struct message_weight_info info, opened;
-  (void)state;
   life.config.devices = 3;
   life_begin();
   int peer = life_client(), file = peer_file(300, 200, 1);
@@ -384,7 +370,6 @@ static void replicas_and_splits_lie_on_several_devices(void **state) {
 static void what_is_being_closed_is_not_opened_again(void **state) {
   struct message_weight_info opened;
   struct peer_reply reply;
-  (void)state;
   life.config.devices = 2;
   life_begin();
   int peer = life_client(), other = life_client(), file = peer_file(300, 200, 1);
@@ -418,7 +403,6 @@ static void what_is_being_closed_is_not_opened_again(void **state) {
 /* Equal content that nobody can compute with is no reason not to load it again. */
 static void what_a_failed_device_holds_is_loaded_to_another(void **state) {
   struct message_weight_info info;
-  (void)state;
   life.config.devices = 2;
   life.config.worker_restarts_max = 0;
   life.config.worker_pause_s = 86400;
@@ -445,7 +429,6 @@ static void what_a_failed_device_holds_is_loaded_to_another(void **state) {
 static void a_worker_that_cannot_end_holds_up_no_other_device(void **state) {
   struct message_weight_info info;
   _Atomic bool *held = mmap(NULL, sizeof *held, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  (void)state;
   assert_ptr_not_equal((void *)held, MAP_FAILED);
   life.config.devices = 2;
   life_begin();

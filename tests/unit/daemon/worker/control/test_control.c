@@ -20,7 +20,6 @@
 #include <cmocka.h>
 
 static void a_weight_is_stored_served_and_given_back(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct bare_client client;
   bare_start(&worker, "");
@@ -61,7 +60,6 @@ static void a_weight_is_stored_served_and_given_back(void **state) {
 }
 
 static void a_part_of_a_split_weight_is_stored(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct bare_client client;
   bare_start(&worker, "");
@@ -81,7 +79,6 @@ static void a_part_of_a_split_weight_is_stored(void **state) {
 
 /* Into another slab, under another number; both serve, and what does not fit is refused. */
 static void a_weight_is_copied_and_verified(void **state) {
-  (void)state;
   enum { OTHER_SLAB = BARE_SLAB + 1, OTHER_WEIGHT = BARE_WEIGHT + 1 };
   struct bare_worker worker;
   struct message_weight_placed stored, copied, verified;
@@ -123,7 +120,6 @@ static void a_weight_is_copied_and_verified(void **state) {
 }
 
 static void a_successor_takes_over(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct bare_client client;
   bare_start(&worker, "");
@@ -164,7 +160,6 @@ static void expect_store_refused(struct bare_worker *worker, struct message_weig
 }
 
 static void what_does_not_fit_is_refused(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct bare_client client;
   bare_start(&worker, "");
@@ -255,7 +250,6 @@ static void a_slow_disk_holds_up_nobody(void **state) {
   struct message_tune_count forgotten;
   struct bare_worker worker;
   char find[256], word;
-  (void)state;
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, slow_disk), 0);
   bare_start(&worker, folder);
   close(slow_disk[1]);
@@ -286,7 +280,6 @@ static void a_slow_disk_holds_up_nobody(void **state) {
 }
 
 static void a_lying_session_is_reported(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct bare_client client;
   struct message_head head;
@@ -312,7 +305,6 @@ static void a_lying_session_is_reported(void **state) {
 }
 
 static void a_worker_ends_while_commands_wait(void **state) {
-  (void)state;
   for (unsigned round = 0; round < 20; round++) {
     struct bare_worker worker;
     struct bare_client client;
@@ -335,7 +327,6 @@ static void a_worker_ends_while_commands_wait(void **state) {
 }
 
 static void answers_wait_for_a_slow_reader(void **state) {
-  (void)state;
   enum { QUESTIONS = 3000 }; /* far more than a socket holds */
   struct bare_worker worker;
   bare_start(&worker, "");
@@ -355,7 +346,6 @@ static void answers_wait_for_a_slow_reader(void **state) {
 }
 
 static void garbage_ends_the_worker(void **state) {
-  (void)state;
   struct bare_worker worker;
   struct error error;
   bare_start(&worker, "");
@@ -365,7 +355,6 @@ static void garbage_ends_the_worker(void **state) {
 }
 
 static void no_backend_has_a_status_of_its_own(void **state) {
-  (void)state;
   struct bare_worker worker;
   bare_start_with(&worker, "no-such-backend", "");
   assert_int_equal(bare_exit_status(&worker), 3);

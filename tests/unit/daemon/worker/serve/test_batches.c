@@ -59,7 +59,6 @@ static void take_all_right(struct rig_client *client, const struct ring_submissi
 }
 
 static void requests_that_wait_together_are_one_product(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client clients[3];
@@ -121,7 +120,6 @@ static uint32_t count_awake(bool on_cores, unsigned asleep) {
 }
 
 static void a_product_on_cores_knows_who_looks_out_for_it(void **state) {
-  (void)state;
   assert_int_equal(count_awake(true, 0), 3);
   assert_int_equal(count_awake(true, 1), 2);
   assert_int_equal(count_awake(true, 3), 1); /* will be woken by its end */
@@ -129,7 +127,6 @@ static void a_product_on_cores_knows_who_looks_out_for_it(void **state) {
 }
 
 static void a_batch_has_so_many_rows(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -151,7 +148,6 @@ static void a_batch_has_so_many_rows(void **state) {
 }
 
 static void a_window_lets_others_join(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   struct ring_submission products[4];
@@ -172,7 +168,6 @@ static void a_window_lets_others_join(void **state) {
 
 /* One that floods and one that asks once, of the same class: the latter's is among the first two. */
 static void a_flood_starves_nobody(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client flood, other;
@@ -199,7 +194,6 @@ static void a_flood_starves_nobody(void **state) {
 enum { TURN = 1000 /* in `sizes` */ };
 
 static uint64_t predict_rows(const struct backend *of, const struct backend_job *job) {
-  (void)of;
   return job->m >= 100 ? UINT64_MAX : 0;
 }
 
@@ -215,7 +209,6 @@ static enum status begin_when_let(struct backend *of, const struct backend_job *
 /* As short as a turn can be; one without work while it is held. */
 static bool turn_when_let(struct backend *of, struct backend_turns *turns, uint64_t budget_ns,
                           struct backend_done *done, struct error *error) {
-  (void)budget_ns;
   if (held) {
     tried++;
     *done = (struct backend_done){.tag = 0};
@@ -232,8 +225,6 @@ static struct backend_turns *turn_there;
 
 static enum status submit_turn(struct backend *of, struct backend_turns *turns, uint64_t budget_ns,
                                struct error *error) {
-  (void)of;
-  (void)budget_ns;
   if (turn_there != NULL)
     return error_set(error, STATUS_BUSY, "a turn is under way");
   sizes[size_count++ % 64] = TURN;
@@ -270,7 +261,6 @@ static void start_holding_turns(struct rig_control *control, struct backend_ops 
 
 /* Between the turns of one that takes long others have theirs. */
 static void a_long_product_has_many_turns(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client long_one, other;
@@ -322,7 +312,6 @@ static uint64_t begin_long(struct rig_control *control, struct backend_ops *devi
 }
 
 static void a_long_product_can_be_cancelled_on_its_way(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -341,7 +330,6 @@ static void a_long_product_can_be_cancelled_on_its_way(void **state) {
 }
 
 static void a_deadline_can_pass_on_the_way(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -358,7 +346,6 @@ static void a_deadline_can_pass_on_the_way(void **state) {
 
 /* It ends without being computed to its end; nobody hears of it. */
 static void a_client_leaves_a_long_product_behind(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client, other;
@@ -377,7 +364,6 @@ static void a_client_leaves_a_long_product_behind(void **state) {
 
 /* Deadlines of what waits pass whatever is computed meanwhile. */
 static void a_deadline_passes_behind_others(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -394,7 +380,6 @@ static void a_deadline_passes_behind_others(void **state) {
 
 /* Memory that a waiting product uses is not given back, and is when that has ended. */
 static void memory_in_use_stays(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -425,7 +410,6 @@ static void memory_in_use_stays(void **state) {
 
 /* It was asked for before the memory was to be given back: the engine was busy, and finds both. */
 static void memory_in_use_stays_for_a_busy_engine(void **state) {
-  (void)state;
   struct backend_ops device = *rig.ops;
   struct rig_control control;
   struct rig_client client;
@@ -457,7 +441,6 @@ static void memory_in_use_stays_for_a_busy_engine(void **state) {
 }
 
 static void urgent_products_overtake(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -479,7 +462,6 @@ static void urgent_products_overtake(void **state) {
 }
 
 static void deadlines_hold_before_the_start(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client;
@@ -507,7 +489,6 @@ static void deadlines_hold_before_the_start(void **state) {
 }
 
 static void what_waits_can_be_cancelled(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client client, other;
@@ -539,7 +520,6 @@ static void what_waits_can_be_cancelled(void **state) {
 }
 
 static void a_session_may_end_with_rows_in_a_batch(void **state) {
-  (void)state;
   struct backend_ops device;
   struct rig_control control;
   struct rig_client stays, goes;

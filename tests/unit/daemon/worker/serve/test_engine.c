@@ -18,7 +18,6 @@
 enum { ENTRIES = RIG_ENTRIES, N = RIG_N, K = RIG_K, HANDLE = RIG_HANDLE };
 
 static void products_are_right(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 50);
@@ -42,7 +41,6 @@ static void products_are_right(void **state) {
 }
 
 static void strides_offsets_and_bias_arrive(void **state) {
-  (void)state;
   enum { M = 3, X_STRIDE = K + 32, Y_STRIDE = (N + 4) * 4 };
   struct rig_control control;
   struct rig_client client;
@@ -95,7 +93,6 @@ static void expect_refused(struct rig_client *client, struct ring_submission sub
 }
 
 static void what_is_wrong_is_named(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 50);
@@ -140,7 +137,6 @@ static void what_is_wrong_is_named(void **state) {
 }
 
 static void a_session_with_false_indices_ends_alone(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client liar, other;
   rig_start(&control, 50);
@@ -167,7 +163,6 @@ static void a_session_with_false_indices_ends_alone(void **state) {
 }
 
 static void a_session_that_blocks_its_wakeup_ends_alone(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client blocker, other;
   rig_start(&control, 50);
@@ -190,7 +185,6 @@ static void a_session_that_blocks_its_wakeup_ends_alone(void **state) {
 }
 
 static void a_full_wakeup_counter_is_no_offence(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 50);
@@ -209,8 +203,6 @@ static void a_full_wakeup_counter_is_no_offence(void **state) {
 static unsigned refusals;
 
 static enum status lose_device(struct backend *of, const struct backend_job *job, struct error *error) {
-  (void)of;
-  (void)job;
   return error_set(error, STATUS_DEVICE_LOST, "the test has lost the device");
 }
 
@@ -221,7 +213,6 @@ static enum status submit_reluctantly(struct backend *of, const struct backend_j
 }
 
 static enum status refuse(struct backend *of, const struct backend_job *job, struct error *error) {
-  (void)of;
   return error_field(error, STATUS_UNSUPPORTED, FIELD_M, job->m, 1, 2);
 }
 
@@ -233,7 +224,6 @@ static int finish_with_loss(struct backend *of, struct backend_done *done, int m
 }
 
 static void a_lost_device_is_reported_and_nothing_completed(void **state) {
-  (void)state;
   for (unsigned late = 0; late < 2; late++) {
     struct backend_ops failing = *rig.ops;
     struct rig_control control;
@@ -260,7 +250,6 @@ static void a_lost_device_is_reported_and_nothing_completed(void **state) {
 }
 
 static void a_busy_device_is_asked_again(void **state) {
-  (void)state;
   struct backend_ops reluctant = *rig.ops;
   struct rig_control control;
   struct rig_client client;
@@ -278,7 +267,6 @@ static void a_busy_device_is_asked_again(void **state) {
 }
 
 static void a_product_that_the_device_refuses_fails_alone(void **state) {
-  (void)state;
   struct backend_ops refusing = *rig.ops;
   struct rig_control control;
   struct rig_client client;
@@ -309,7 +297,6 @@ static int finish_but_one(struct backend *of, struct backend_done *done, int mos
 }
 
 static void a_product_that_hangs_shows_though_others_end(void **state) {
-  (void)state;
   struct backend_ops device = *rig.ops;
   struct rig_control control;
   struct rig_client client;
@@ -340,7 +327,6 @@ static void a_product_that_hangs_shows_though_others_end(void **state) {
 
 /* However long nobody asks for anything. */
 static void an_engine_that_sleeps_is_not_stuck(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   struct message_worker_stats stats;
@@ -359,7 +345,6 @@ static void an_engine_that_sleeps_is_not_stuck(void **state) {
 /* ---- going away */
 
 static void a_session_goes_when_the_device_has_finished(void **state) {
-  (void)state;
   struct rig_control control;
   rig_start(&control, 0);
   for (unsigned round = 0; round < 100; round++) {
@@ -375,7 +360,6 @@ static void a_session_goes_when_the_device_has_finished(void **state) {
 }
 
 static void a_weight_goes_when_nothing_uses_it(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 50);
@@ -408,7 +392,6 @@ static void a_weight_goes_when_nothing_uses_it(void **state) {
 }
 
 static void a_handle_can_be_given_once(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 50);
@@ -423,7 +406,6 @@ static void a_handle_can_be_given_once(void **state) {
 }
 
 static void a_stop_answers_everything(void **state) {
-  (void)state;
   for (unsigned round = 0; round < 20; round++) {
     struct rig_control control;
     struct rig_client one, two;
@@ -451,7 +433,6 @@ static void a_stop_answers_everything(void **state) {
 /* ---- sleeping */
 
 static void nobody_sleeps_through_a_call(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client client;
   rig_start(&control, 0); /* sleeps whenever it finds nothing */
@@ -500,7 +481,6 @@ static void *call_on_and_on(void *argument) {
 }
 
 static void sessions_are_served_side_by_side(void **state) {
-  (void)state;
   enum { CALLERS = 3 };
   for (uint64_t spin_us = 0; spin_us <= 50; spin_us += 50) {
     struct rig_control control;
@@ -523,7 +503,6 @@ static void sessions_are_served_side_by_side(void **state) {
 /* ---- generations */
 
 static void a_successor_waits_until_the_client_knows_of_it(void **state) {
-  (void)state;
   for (unsigned round = 0; round < 200; round++) {
     struct rig_control control;
     struct rig_client client, other;

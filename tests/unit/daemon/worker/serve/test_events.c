@@ -19,7 +19,6 @@ struct backend_event {
 };
 
 static enum status query(struct backend *backend, struct backend_event *event) {
-  (void)backend;
   atomic_fetch_add(&event->asked, 1);
   return (enum status)atomic_load(&event->says);
 }
@@ -72,7 +71,6 @@ static void wait_until_asked(struct backend_event *event) {
 enum { LONG_US = 60000000, SHORT_US = 2000 };
 
 static void a_product_begins_when_its_event_comes(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
   struct ring_submission waits = held_product(&scene, 0, EVENT), does_not = held_product(&scene, 1, 0);
@@ -95,7 +93,6 @@ static void a_product_begins_when_its_event_comes(void **state) {
 }
 
 static void each_waits_for_its_own(void **state) {
-  (void)state;
   struct scene scene;
   struct ring_completion completion;
   begin(&scene, LONG_US);
@@ -123,7 +120,6 @@ static void expect_event_error(struct rig_client *client, struct ring_submission
 }
 
 static void one_that_never_comes_ends_its_products_alone(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, SHORT_US);
   expect_event_error(&scene.client, held_product(&scene, 0, EVENT), STATUS_TIMEOUT);
@@ -138,7 +134,6 @@ static void one_that_never_comes_ends_its_products_alone(void **state) {
 }
 
 static void what_cannot_be_asked_is_refused(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
   atomic_store(&scene.behind[0].says, STATUS_DEVICE_LOST); /* what a client's event says costs the client alone */
@@ -150,7 +145,6 @@ static void what_cannot_be_asked_is_refused(void **state) {
 }
 
 static void a_held_product_is_cancelled(void **state) {
-  (void)state;
   struct scene scene;
   bool wake;
   begin(&scene, LONG_US);
@@ -165,7 +159,6 @@ static void a_held_product_is_cancelled(void **state) {
 
 /* An event in use is not given back; a session that leaves takes what is held with it. */
 static void leaving_with_products_held(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
   struct ring_submission product = held_product(&scene, 0, EVENT);
@@ -184,7 +177,6 @@ static void leaving_with_products_held(void **state) {
 
 /* The product was asked for before its event was to be given back: the engine was busy, and finds both. */
 static void an_event_in_use_stays_for_a_busy_engine(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
   rig_keep_busy(&scene.device);
@@ -205,7 +197,6 @@ static void an_event_in_use_stays_for_a_busy_engine(void **state) {
 
 /* A worker that is told to end answers nobody, and waits for no event. */
 static void a_worker_ends_with_products_held(void **state) {
-  (void)state;
   struct scene scene;
   begin(&scene, LONG_US);
   rig_submit(&scene.client, held_product(&scene, 0, EVENT));

@@ -19,7 +19,6 @@ static uint64_t nap(uint64_t at, uint64_t expected, uint64_t alert) {
 }
 
 static void test_an_eighth_of_the_wait(void **state) {
-  (void)state;
   assert_int_equal(nap(0, 0, 30), 5 * US);
   assert_int_equal(nap(80, 0, 30), 10 * US);
   assert_int_equal(nap(800, 0, 30), 100 * US);
@@ -27,7 +26,6 @@ static void test_an_eighth_of_the_wait(void **state) {
 }
 
 static void test_awake_around_the_expected_end(void **state) {
-  (void)state;
   assert_int_equal(nap(80, 200, 30), 10 * US);
   assert_int_equal(nap(165, 200, 30), 5 * US); /* no longer than until the alert */
   assert_int_equal(nap(168, 200, 30), 2 * US);
@@ -37,7 +35,6 @@ static void test_awake_around_the_expected_end(void **state) {
 }
 
 static void test_late(void **state) {
-  (void)state;
   assert_int_equal(nap(230, 200, 30), 5 * US);
   assert_int_equal(nap(1000, 200, 30), 100 * US);
   assert_int_equal(nap(80200, 200, 30), 1000 * US);
@@ -45,14 +42,12 @@ static void test_late(void **state) {
 
 /* Who may not spin sleeps as if nobody knew. */
 static void test_no_alert(void **state) {
-  (void)state;
   assert_int_equal(nap(80, 80, 0), 10 * US);
   assert_int_equal(nap(800, 200, 0), 100 * US);
 }
 
 /* The engine had something else to do until long behind the time: the wait itself counts. */
 static void test_expected_before_the_wait(void **state) {
-  (void)state;
   const struct nap_wait wait = {.began_ns = BEGAN, .now_ns = BEGAN + 8 * US, .expected_ns = US, .alert_ns = 30 * US};
   assert_int_equal(nap_choose(&wait), 5 * US);
 }

@@ -88,7 +88,6 @@ static struct engine_plan *find_plain(struct fixture *fixture, uint32_t i, enum 
 }
 
 static void equal_plans_are_one(void **state) {
-  (void)state;
   struct fixture fixture;
   open_fixture(&fixture);
   const uint64_t bias = fixture.sessions[0].tensor_offset + 4096;
@@ -109,7 +108,6 @@ static void equal_plans_are_one(void **state) {
 }
 
 static void plans_go_with_what_they_name(void **state) {
-  (void)state;
   struct fixture fixture;
   open_fixture(&fixture);
   const uint64_t bias = fixture.sessions[0].tensor_offset + 4096;
@@ -124,7 +122,6 @@ static void plans_go_with_what_they_name(void **state) {
 }
 
 static void the_table_is_bounded(void **state) {
-  (void)state;
   struct fixture fixture;
   open_fixture(&fixture);
   const uint64_t first = fixture.sessions[0].tensor_offset + 4096;
@@ -175,7 +172,6 @@ static struct ring_submission rig_plan(struct rig_client *client, unsigned slot)
 }
 
 static void weights_and_sessions_are_let_go(void **state) {
-  (void)state;
   struct rig_control control;
   struct rig_client clients[2];
   rig_start_batching(&control, rig.ops, 0, 64, 0);

@@ -9,7 +9,6 @@
 #include <cmocka.h>
 
 static void empty_queue_has_no_job(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   assert_null(queue_front(&rig.queue));
@@ -19,7 +18,6 @@ static void empty_queue_has_no_job(void **state) {
 }
 
 static void one_session_is_served_in_order(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   for (unsigned round = 0; round < 3; round++) {
@@ -33,7 +31,6 @@ static void one_session_is_served_in_order(void **state) {
 }
 
 static void sessions_take_turns(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   for (uint64_t tag = 0; tag < QUEUE_LANES_SLOTS; tag++)
@@ -48,7 +45,6 @@ static void sessions_take_turns(void **state) {
 }
 
 static void a_late_session_waits_one_turn(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push(&rig, 0, 0);
@@ -63,7 +59,6 @@ static void a_late_session_waits_one_turn(void **state) {
 }
 
 static void a_lane_has_so_many_slots(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   for (uint64_t tag = 0; tag < QUEUE_LANES_SLOTS; tag++)
@@ -81,7 +76,6 @@ static void a_lane_has_so_many_slots(void **state) {
 }
 
 static void a_session_that_goes_loses_what_waits(void **state) {
-  (void)state;
   for (size_t gone = 0; gone < 3; gone++) { /* first, middle and last of the lanes that wait */
     struct queue_lanes rig;
     queue_lanes_open(&rig);
@@ -109,7 +103,6 @@ static void a_session_that_goes_loses_what_waits(void **state) {
 }
 
 static void a_drop_keeps_what_is_on_the_device(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push(&rig, 0, 0);
@@ -125,7 +118,6 @@ static void a_drop_keeps_what_is_on_the_device(void **state) {
 }
 
 static void urgent_goes_first_and_background_last(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push_rows(&rig, 0, 1, RING_PRIORITY_BACKGROUND, 1);
@@ -140,7 +132,6 @@ static void urgent_goes_first_and_background_last(void **state) {
 }
 
 static void no_class_starves(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push_rows(&rig, 1, 100, RING_PRIORITY_BACKGROUND, 1);
@@ -159,7 +150,6 @@ static void no_class_starves(void **state) {
 }
 
 static void a_job_is_found_by_its_tag(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push_rows(&rig, 0, 7, RING_PRIORITY_BACKGROUND, 1);
@@ -188,7 +178,6 @@ static struct queue_job *hold(struct queue_lanes *rig, size_t lane, uint64_t tag
 }
 
 static void held_jobs_have_no_turn(void **state) {
-  (void)state;
   struct queue_lanes rig;
   struct queue_event events[2] = {{.held = 0}};
   queue_lanes_open(&rig);
@@ -218,7 +207,6 @@ static void held_jobs_have_no_turn(void **state) {
 }
 
 static void rows_of_several_sessions_go_together(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push_rows(&rig, 0, 1, RING_PRIORITY_NORMAL, 2);
@@ -234,7 +222,6 @@ static void rows_of_several_sessions_go_together(void **state) {
 }
 
 static void what_differs_goes_apart(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   static const float bias = 1;
@@ -260,7 +247,6 @@ static void what_differs_goes_apart(void **state) {
 
 /* A bias that lies in one place is one bias. */
 static void the_same_bias_goes_together(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   static const float biases[2] = {1, 2};
@@ -277,7 +263,6 @@ static void the_same_bias_goes_together(void **state) {
 }
 
 static void a_large_job_goes_alone(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push_rows(&rig, 0, 1, RING_PRIORITY_NORMAL, QUEUE_LANES_ROWS + 1);
@@ -289,7 +274,6 @@ static void a_large_job_goes_alone(void **state) {
 }
 
 static void a_batch_is_shared_out_evenly(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   for (uint64_t tag = 1; tag <= QUEUE_LANES_SLOTS; tag++)
@@ -302,7 +286,6 @@ static void a_batch_is_shared_out_evenly(void **state) {
 }
 
 static void who_is_late_does_not_ride(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push(&rig, 0, 1);
@@ -314,7 +297,6 @@ static void who_is_late_does_not_ride(void **state) {
 }
 
 static void a_gathering_can_be_undone(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push(&rig, 0, 1);

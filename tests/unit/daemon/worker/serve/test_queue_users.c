@@ -38,7 +38,6 @@ static void serve_many(struct queue_lanes *rig, unsigned turns, const uint64_t c
 
 /* Two sessions of one user get together what one of another user gets, and a turn each. */
 static void users_share_and_not_sessions(void **state) {
-  (void)state;
   struct queue_lanes rig;
   uint64_t had_ns[3];
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 1, 2});
@@ -50,7 +49,6 @@ static void users_share_and_not_sessions(void **state) {
 
 /* By the device's time, not by the number of products. */
 static void long_products_are_not_more(void **state) {
-  (void)state;
   struct queue_lanes rig;
   uint64_t had_ns[3];
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 2, 3});
@@ -63,7 +61,6 @@ static void long_products_are_not_more(void **state) {
 
 /* One user's thousand products cost another one a factor, not a queue: each of his waits for one of hers at most. */
 static void a_flood_costs_a_factor(void **state) {
-  (void)state;
   struct queue_lanes rig;
   const uint64_t cost_ns[3] = {100, 100, 100};
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 1, 2});
@@ -82,7 +79,6 @@ static void a_flood_costs_a_factor(void **state) {
 }
 
 static void nothing_is_saved_up(void **state) {
-  (void)state;
   struct queue_lanes rig;
   const uint64_t cost_ns[3] = {100, 100, 100};
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 2, 3});
@@ -123,7 +119,6 @@ static void expect_turn(struct queue_lanes *rig, struct queue_job *job, bool mor
 }
 
 static void one_under_way_has_turns_like_others(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   queue_lanes_push(&rig, 0, 1);
@@ -149,7 +144,6 @@ static void one_under_way_has_turns_like_others(void **state) {
 /* While a turn of one is on the device, the next one of the same session begins: neither takes the other's place, and
  * the older goes first. */
 static void several_of_a_session_are_under_way(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open(&rig);
   for (uint64_t tag = 1; tag <= 3; tag++)
@@ -175,7 +169,6 @@ static void several_of_a_session_are_under_way(void **state) {
 }
 
 static void one_under_way_is_found_and_not_taken(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 2, 1});
   queue_lanes_push_rows(&rig, 0, 1, RING_PRIORITY_BACKGROUND, 1);
@@ -203,7 +196,6 @@ static void one_under_way_is_found_and_not_taken(void **state) {
 
 /* What cannot begin yet does not stand in the way of a user's other sessions. */
 static void a_turn_can_be_passed(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 1, 2});
   queue_lanes_push(&rig, 0, 1);
@@ -217,7 +209,6 @@ static void a_turn_can_be_passed(void **state) {
 }
 
 static void late_ones_are_found_wherever_they_wait(void **state) {
-  (void)state;
   struct queue_lanes rig;
   queue_lanes_open_for(&rig, (const uint32_t[]){1, 2, 3});
   queue_lanes_push(&rig, 0, 1);

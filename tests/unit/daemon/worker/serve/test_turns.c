@@ -22,7 +22,6 @@ static int started_count;
 static unsigned polls, most_known; /* products that had turns at once */
 
 static uint64_t long_from_two_rows_on(const struct backend *backend, const struct backend_job *job) {
-  (void)backend;
   return job->m > 1 ? LONG_NS : 1;
 }
 
@@ -45,8 +44,6 @@ static enum status begin(struct backend *backend, const struct backend_job *job,
 
 static enum status start(struct backend *backend, struct backend_turns *turns, uint64_t budget_ns,
                          struct error *error) {
-  (void)backend;
-  (void)budget_ns;
   if (started_count == STARTED_MOST)
     return error_set(error, STATUS_BUSY, "%d turns are under way", started_count);
   started[started_count++] = turns;
@@ -90,7 +87,6 @@ static void all_of_a_session_end(void **state) {
   struct rig_control control;
   struct rig_client client;
   struct ring_submission products[PRODUCTS];
-  (void)state;
   most_known = 0;
   rig_start_on(&control, &beside, 0);
   rig_join(&control, &client);
@@ -115,7 +111,6 @@ static void some_are_cancelled(void **state) {
   struct rig_control control;
   struct rig_client client;
   struct ring_submission products[PRODUCTS];
-  (void)state;
   rig_start_on(&control, &beside, 0);
   rig_join(&control, &client);
   for (unsigned i = 0; i < PRODUCTS; i++) {
@@ -142,7 +137,6 @@ static void some_are_cancelled(void **state) {
 static void a_session_leaves_with_some_under_way(void **state) {
   struct rig_control control;
   struct rig_client leaves, stays;
-  (void)state;
   rig_start_on(&control, &beside, 0);
   rig_join(&control, &stays);
   for (unsigned time = 0; time < TIMES; time++) {

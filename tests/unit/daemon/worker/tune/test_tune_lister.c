@@ -16,7 +16,6 @@ static sem_t begun, may_end;
 /* As many as are asked for, each with the question's rows. */
 static int list(struct backend *backend, const struct variant_problem *problem, bool all, struct variant *out,
                 int most) {
-  (void)backend;
   sem_post(&begun);
   while (sem_wait(&may_end) != 0)
     ;
@@ -30,14 +29,12 @@ static struct tune_lister *lister;
 
 static int set_up(void **state) {
   struct error error;
-  (void)state;
   sem_init(&begun, 0, 0);
   sem_init(&may_end, 0, 0);
   return tune_lister_open(&ops, NULL, &lister, &error) == STATUS_OK ? 0 : -1;
 }
 
 static int tear_down(void **state) {
-  (void)state;
   tune_lister_close(lister);
   sem_destroy(&begun);
   sem_destroy(&may_end);
@@ -63,7 +60,6 @@ static void wait_for(sem_t *event) {
 
 static void test_an_answer(void **state) {
   const struct variant *answer;
-  (void)state;
   ask(16, false, 3);
   wait_for(&begun);
   assert_int_equal(tune_lister_answer(lister, &answer), -1);
@@ -81,7 +77,6 @@ static void test_an_answer(void **state) {
 /* The answer to the first question comes when nobody wants it any more. */
 static void test_the_latest_question_counts(void **state) {
   const struct variant *answer;
-  (void)state;
   ask(1, false, 5);
   wait_for(&begun);
   ask(2, false, 6);
@@ -95,7 +90,6 @@ static void test_the_latest_question_counts(void **state) {
 }
 
 static void test_an_end_without_an_answer(void **state) {
-  (void)state;
   ask(1, false, 1);
   wait_for(&begun);
   sem_post(&may_end); /* the end waits for the list that is being made */

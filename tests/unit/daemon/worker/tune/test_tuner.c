@@ -14,7 +14,6 @@
 #include <cmocka.h>
 
 static void test_the_fastest_serves(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
   assert_null(planted_serving());
@@ -26,7 +25,6 @@ static void test_the_fastest_serves(void **state) {
 }
 
 static void test_criminals_never_serve(void **state) {
-  (void)state;
   for (int crime = WRONG; crime < FAULTING; crime++)
     planted_offer((enum crime)crime, 10); /* a thousand times as fast as what is right */
   planted_open(TUNE_EAGER);
@@ -43,7 +41,6 @@ static void test_criminals_never_serve(void **state) {
 }
 
 static void test_what_is_wrong_is_not_tried_again(void **state) {
-  (void)state;
   planted_offer(WRONG, 10);
   planted_open(TUNE_EAGER);
   (void)planted_serving();
@@ -59,7 +56,6 @@ static void test_what_is_wrong_is_not_tried_again(void **state) {
 }
 
 static void test_a_slow_one_does_not_serve(void **state) {
-  (void)state;
   planted_offer(HONEST, 50000);
   planted_open(TUNE_EAGER);
   (void)planted_serving();
@@ -69,7 +65,6 @@ static void test_a_slow_one_does_not_serve(void **state) {
 
 /* The clock is off by up to a third, and nothing is faster than what serves. */
 static void test_a_lucky_one_does_not_serve(void **state) {
-  (void)state;
   int changed = 0;
   planted_offer(HONEST, 10000);
   planted.noise = 0.33;
@@ -116,7 +111,6 @@ static void open_after_a_kill(void) {
 }
 
 static void test_a_fault_is_not_repeated(void **state) {
-  (void)state;
   planted_offer(FAULTING, 10);
   planted_offer(HONEST, 5000);
   assert_true(tuning_kills(open_first));
@@ -129,7 +123,6 @@ static void test_a_fault_is_not_repeated(void **state) {
 
 /* A worker that somebody killed leaves the same note, and no kernel is to blame. */
 static void test_a_kill_from_outside_blames_no_kernel(void **state) {
-  (void)state;
   planted_offer(FAULTING, 10);
   planted_offer(HONEST, 5000);
   assert_true(tuning_kills(open_first));
@@ -162,7 +155,6 @@ static struct variant planted_variant(enum crime crime) {
 
 /* The shape is tuned anew, also by a later worker: nothing was found that would be faster than the backend's choice. */
 static void test_a_kept_one_that_faults(void **state) {
-  (void)state;
   keep((struct book_entry){
       .state = BOOK_TUNED, .serves = true, .confirmed = true, .variant = planted_variant(FAULTING)});
   planted_offer(FAULTING, 10);
@@ -179,7 +171,6 @@ static void test_a_kept_one_that_faults(void **state) {
 
 /* However many were wrong before, of which no more are remembered. */
 static void test_a_fault_beside_many_wrong_ones(void **state) {
-  (void)state;
   struct book_entry entry = {.state = BOOK_SEEN};
   for (int crime = 0; crime < CRIMES && entry.wrong_count < BOOK_WRONG; crime++)
     if (crime != HONEST && crime != FAULTING)
@@ -209,7 +200,6 @@ static void open_pinned(void) {
 
 /* Pins are set again in every worker. */
 static void test_a_pin_that_faults(void **state) {
-  (void)state;
   assert_true(tuning_kills(open_pinned));
   open_pinned();
   (void)planted_serving();
@@ -219,7 +209,6 @@ static void test_a_pin_that_faults(void **state) {
 }
 
 static void test_kept_over_restarts(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
   (void)planted_serving();
@@ -233,7 +222,6 @@ static void test_kept_over_restarts(void **state) {
 }
 
 static void test_kept_but_wrong_now(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
   (void)planted_serving();

@@ -53,7 +53,6 @@ static void offer(enum crime crime) {
 }
 
 static void test_an_honest_one_serves(void **state) {
-  (void)state;
   offer(HONEST);
   open_tuner("--prove");
   assert_null(planted_serving());
@@ -63,7 +62,6 @@ static void test_an_honest_one_serves(void **state) {
 }
 
 static void test_criminals_run_elsewhere(void **state) {
-  (void)state;
   static const enum crime crimes[] = {WRONG, FAULTING, UNBUILT};
   for (size_t i = 0; i < sizeof crimes / sizeof *crimes; i++)
     offer(crimes[i]);
@@ -80,7 +78,6 @@ static void test_criminals_run_elsewhere(void **state) {
 
 /* Its patience is the tuner's clock, which this test moves on. */
 static void test_one_that_hangs_is_ended(void **state) {
-  (void)state;
   uint64_t later = LATE + UINT64_C(600000000000), wait = 0;
   offer(HANGING);
   offer(HONEST);
@@ -99,7 +96,6 @@ static void test_one_that_hangs_is_ended(void **state) {
 }
 
 static void test_a_request_ends_it(void **state) {
-  (void)state;
   struct timespec clock;
   offer(HANGING);
   open_tuner("--prove");
@@ -115,7 +111,6 @@ static void test_a_request_ends_it(void **state) {
 }
 
 static void test_a_pin_is_proven_too(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight, .text = "planted crime=7"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   open_tuner("--prove");
@@ -147,7 +142,6 @@ static struct tune_request asked_by_hand(const char *kernel, const char *word) {
 
 /* Who asked for it hears what became of it. */
 static void test_by_hand(void **state) {
-  (void)state;
   struct tune_request request = asked_by_hand("planted crime=7", "--prove");
   assert_non_null(strstr(request.why, "it took its process along"));
   assert_string_not_equal(request.kernel, "planted crime=7");
@@ -164,7 +158,6 @@ static void test_by_hand(void **state) {
 
 /* What could not be tried is not called wrong. */
 static void test_a_process_that_cannot_begin(void **state) {
-  (void)state;
   offer(HONEST);
   open_tuner("--prove-nothing");
   (void)planted_serving();
@@ -196,7 +189,6 @@ static void open_compiled(uint64_t library_time, const char *word) {
 }
 
 static void test_compiled_where_a_library_wins(void **state) {
-  (void)state;
   offer(WRONG);
   offer(FAULTING);
   planted_offer(HONEST, 1000);
@@ -210,7 +202,6 @@ static void test_compiled_where_a_library_wins(void **state) {
 }
 
 static void test_none_is_compiled_where_a_built_in_one_wins(void **state) {
-  (void)state;
   planted_offer(HONEST, 1000);
   open_compiled(50000, "--prove");
   tuning_run();
@@ -220,7 +211,6 @@ static void test_none_is_compiled_where_a_built_in_one_wins(void **state) {
 
 /* What has won before serves on. */
 static void test_compiled_and_slower(void **state) {
-  (void)state;
   planted_offer(HONEST, 9000);
   open_compiled(5000, "--prove");
   tuning_run();
@@ -236,7 +226,6 @@ static void until_child_runs(void) {
 }
 
 static void test_nothing_is_compiled_between_requests(void **state) {
-  (void)state;
   offer(HANGING);
   open_compiled(5000, "--prove");
   until_child_runs();
@@ -253,7 +242,6 @@ static void test_nothing_is_compiled_between_requests(void **state) {
 }
 
 static void test_the_budget_of_a_shape(void **state) {
-  (void)state;
   uint64_t later = LATE;
   offer(HANGING);
   compile_share = 10; /* which makes it more patient than an hour */
@@ -275,7 +263,6 @@ static void test_the_budget_of_a_shape(void **state) {
 }
 
 static void test_an_exhaustive_search_compiles_all(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .all = true};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -292,7 +279,6 @@ static void test_an_exhaustive_search_compiles_all(void **state) {
 
 /* Under steady load it ends without them, and they wait for quiet. */
 static void test_an_exhaustive_search_among_requests(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .all = true};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -319,7 +305,6 @@ static void test_an_exhaustive_search_among_requests(void **state) {
 }
 
 static void test_a_share_of_a_core(void **state) {
-  (void)state;
   static const int shares[] = {100, 300};
   for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
     struct timespec spent;

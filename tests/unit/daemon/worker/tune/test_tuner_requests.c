@@ -11,7 +11,6 @@
 #include <cmocka.h>
 
 static void test_off_does_nothing_by_itself(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_OFF);
   (void)planted_serving();
@@ -19,7 +18,6 @@ static void test_off_does_nothing_by_itself(void **state) {
 }
 
 static void test_asked_for_by_hand(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -63,7 +61,6 @@ static void search(struct tune_request *request) {
 }
 
 static void test_the_table_has_all_that_was_tried(void **state) {
-  (void)state;
   static struct tune_request request, page;
   planted_offer(HONEST, 4000);
   planted_offer(WRONG, 1000);
@@ -113,7 +110,6 @@ static bool wanted_after_one(void *user) {
 
 /* While it is under way there is none, and none of one that was given up. */
 static void test_no_table_of_what_has_not_ended(void **state) {
-  (void)state;
   static struct tune_request request, page;
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   planted_offer(HONEST, 4000);
@@ -136,7 +132,6 @@ static void test_no_table_of_what_has_not_ended(void **state) {
 }
 
 static void test_refused_by_hand(void **state) {
-  (void)state;
   static const struct {
     const char *kernel, *why;
   } rows[] = {
@@ -163,16 +158,16 @@ static void test_refused_by_hand(void **state) {
   }
 }
 
-static void pin(const char *kernel, enum status expected) {
+static struct error pin(const char *kernel, enum status expected) {
   struct tune_request request = {.verb = TUNE_PIN, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   snprintf(request.text, sizeof request.text, "%s", kernel);
   tuner_request(tuning.tuner, &message);
   assert_int_equal(message.error.status, expected);
+  return message.error;
 }
 
 static void test_pin(void **state) {
-  (void)state;
   planted_open(TUNE_OFF);
   pin("planted crime=0", STATUS_OK);
   assert_null(planted_serving()); /* not before it has been compared */
@@ -190,8 +185,23 @@ static void test_pin(void **state) {
   assert_null(planted_serving());
 }
 
-static void test_import_serves_after_its_check(void **state) {
+/* What takes many rows alone serves these, and is in nobody else's way; what takes none is refused. */
+static void test_a_pin_for_many_rows(void **state) {
   (void)state;
+  planted.rows = TUNING_ROWS;
+  planted_open(TUNE_OFF);
+  pin("planted crime=0", STATUS_OK);
+  (void)planted_serving();
+  tuning_run();
+  assert_non_null(planted_serving());
+  planted.rows = 5000;
+  struct error error = pin("planted crime=1", STATUS_UNSUPPORTED);
+  assert_non_null(strstr(error.text, "as 1 are none"));
+  assert_non_null(strstr(error.text, "at least 5000; nearest that can: foreign")); /* nothing is cut off */
+  assert_non_null(planted_serving());                                              /* as it was */
+}
+
+static void test_import_serves_after_its_check(void **state) {
   char shape[VARIANT_TEXT_BYTES];
   struct variant_problem problem = {
       .weight = tuning.weight.shape, .m = variant_bucket(TUNING_ROWS), .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -220,7 +230,6 @@ static void test_import_serves_after_its_check(void **state) {
 }
 
 static void test_a_weight_that_goes(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -260,7 +269,6 @@ static void propose(const char *kernel) {
 }
 
 static void test_what_a_client_found_serves_when_it_has_won(void **state) {
-  (void)state;
   planted.times[HONEST] = 3000; /* the search does not find it */
   planted_open(TUNE_BACKGROUND);
   propose("");
@@ -273,7 +281,6 @@ static void test_what_a_client_found_serves_when_it_has_won(void **state) {
 }
 
 static void test_what_a_client_found_is_right_and_faster_or_nothing(void **state) {
-  (void)state;
   planted.times[HONEST] = 1000000000; /* slow */
   planted.times[WRONG] = 3000;
   planted_open(TUNE_BACKGROUND);
@@ -297,7 +304,6 @@ static void test_what_a_client_found_is_right_and_faster_or_nothing(void **state
 static void test_others_hold_it_back(void **state) {
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight, .text = "planted crime=0"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
-  (void)state;
   planted_offer(HONEST, 3000);
   planted_open(TUNE_BACKGROUND);
   assert_int_equal(tuning_step(TUNING_LATE), UINT64_MAX);
@@ -337,6 +343,7 @@ int main(void) {
       TUNER_TEST(test_no_table_of_what_has_not_ended),
       TUNER_TEST(test_refused_by_hand),
       TUNER_TEST(test_pin),
+      TUNER_TEST(test_a_pin_for_many_rows),
       TUNER_TEST(test_import_serves_after_its_check),
       TUNER_TEST(test_a_weight_that_goes),
       TUNER_TEST(test_what_a_client_found_serves_when_it_has_won),

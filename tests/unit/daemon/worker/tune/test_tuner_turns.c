@@ -13,13 +13,11 @@
 enum { STEPS_MOST = 100000 };
 
 static bool somebody_waits(void *user) {
-  (void)user;
   return true;
 }
 
 /* Own kernels are raced and serve while the library has not said yet what it has; then it joins. */
 static void test_nothing_waits_for_a_library(void **state) {
-  (void)state;
   const struct variant *variant = NULL;
   planted_library(3000);
   planted_offer(HONEST, 5000);
@@ -39,7 +37,6 @@ static void test_nothing_waits_for_a_library(void **state) {
 }
 
 static void test_a_slower_library_changes_nothing(void **state) {
-  (void)state;
   planted_library(6000);
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
@@ -53,7 +50,6 @@ static void test_a_slower_library_changes_nothing(void **state) {
 
 /* Asked for by hand, the answer has what the library names first, and its fastest. */
 static void test_asked_for_with_a_library(void **state) {
-  (void)state;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
   request.problem = (struct variant_problem){.m = TUNING_ROWS, .x_type = GEMM_F32, .y_type = GEMM_F32};
@@ -88,7 +84,6 @@ static void run_under_load(uint64_t *now) {
 /* A library's kernels take milliseconds to load: under load they are left for later, and the next shape has its turn.
  * What was found is kept, also that the library is still to be tried. */
 static void test_under_load_only_the_library_waits(void **state) {
-  (void)state;
   uint64_t now = 0;
   planted_library(3000);
   planted_offer(HONEST, 5000);
@@ -114,7 +109,6 @@ static void test_under_load_only_the_library_waits(void **state) {
 }
 
 static void test_gives_way(void **state) {
-  (void)state;
   struct error lost = {.status = STATUS_OK};
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
@@ -125,9 +119,41 @@ static void test_gives_way(void **state) {
   assert_null(planted_serving());
 }
 
+static bool waits_after_one(void *user) {
+  int *pieces = user;
+  return (*pieces)++ > 0;
+}
+
+static void assert_held(void) {
+  int launched = planted.launched[HONEST];
+  for (int i = 0; i < 100; i++)
+    assert_in_range(tuning_step(TUNING_LATE), 1, 1000000);
+  assert_int_equal(planted.launched[HONEST], launched);
+}
+
+/* While memory is registered nothing is begun, and a search that has begun does not go on. */
+static void test_held_it_measures_nothing(void **state) {
+  (void)state;
+  struct error lost = {.status = STATUS_OK};
+  planted_offer(HONEST, 5000);
+  planted_open(TUNE_EAGER);
+  tuner_hold(tuning.tuner);
+  (void)planted_serving();
+  assert_held();
+  tuner_release(tuning.tuner);
+  for (int pieces = 0; planted.launched[HONEST] == 0; pieces = 0)
+    (void)tuner_step(tuning.tuner, TUNING_LATE, waits_after_one, &pieces, &lost);
+  tuner_hold(tuning.tuner);
+  tuner_hold(tuning.tuner);
+  tuner_release(tuning.tuner);
+  assert_held();
+  tuner_release(tuning.tuner);
+  tuning_run();
+  assert_int_equal(planted_crime(planted_serving()), HONEST);
+}
+
 /* A product of 20 ms does not fit into a burst of 300 us: while requests come, it is not tried. */
 static void test_long_ones_wait_for_quiet(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_BACKGROUND);
   (void)tuning_serving(TUNING_ROWS, 20000000);
@@ -144,7 +170,6 @@ static void test_long_ones_wait_for_quiet(void **state) {
 
 /* Where one product in 64 takes as long, a request that has to wait for a trial waits no longer than it does anyway. */
 static void test_long_ones_run_where_such_are_served(void **state) {
-  (void)state;
   uint64_t now = 0;
   planted.own_time = 20000000;
   planted_offer(HONEST, 5000000);
@@ -167,7 +192,6 @@ static uint64_t now_ns(void) {
 /* After a burst that is no longer than what is served, the next one may come after fifty times its length: two
  * hundred times where requests are short. */
 static void test_share_by_what_is_served(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_BACKGROUND);
   for (int i = 0; i < 128; i++)
@@ -183,7 +207,6 @@ static void test_share_by_what_is_served(void **state) {
 /* A burst that takes twice as long may come after a hundred times its length; one that took four times as long, as on a
  * machine that does something else, tells nothing. */
 static void test_share_of_bursts_that_are_longer(void **state) {
-  (void)state;
   planted.timing_ns = 40000000;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_BACKGROUND);
@@ -204,7 +227,6 @@ static void test_share_of_bursts_that_are_longer(void **state) {
 
 /* So that it may come so soon, a burst of several measurements is no longer: of 30 ms each where 100 are served. */
 static void test_bursts_by_what_is_served(void **state) {
-  (void)state;
   planted.timing_ns = 30000000;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_BACKGROUND);
@@ -222,7 +244,6 @@ static void test_bursts_by_what_is_served(void **state) {
 /* While requests come, a few guesses are raced first; the others, the honest one behind them, have their turn behind
  * other shapes. */
 static void test_few_first_under_load(void **state) {
-  (void)state;
   uint64_t now = 0;
   for (int crime = HONEST; crime <= FAILING; crime++)
     planted_offer(crime, 5000);
@@ -240,7 +261,6 @@ static void test_few_first_under_load(void **state) {
 
 /* Also the one whose kernels are being tried, for which nobody waits: it begins anew. */
 static void test_forgotten_while_it_is_tried(void **state) {
-  (void)state;
   uint64_t now = 0;
   struct tune_request request = {.verb = TUNE_FORGET, .text = "*"};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
@@ -260,7 +280,6 @@ static void test_forgotten_while_it_is_tried(void **state) {
 /* It is tuned in many short whiles without requests; what one has found is not lost in the next. */
 static void test_long_ones_go_on_where_they_were(void **state) {
   struct timespec clock;
-  (void)state;
   planted.own_time = 20000000;
   planted_offer(HONEST, 5000000);
   planted_open(TUNE_BACKGROUND);
@@ -275,7 +294,6 @@ static void test_long_ones_go_on_where_they_were(void **state) {
 
 /* Whoever asks by hand does not wait for quiet, also where everything else does. */
 static void test_asked_for_under_load(void **state) {
-  (void)state;
   uint64_t now = 0;
   struct tune_request request = {.verb = TUNE_ASK, .weight = &tuning.weight};
   struct engine_message message = {.verb = ENGINE_TUNE, .tune = &request};
@@ -296,7 +314,6 @@ static void test_asked_for_under_load(void **state) {
 /* A trial with a core more than a product has when it serves would choose by what never serves, and wait for the core
  * that a client spins on. */
 static void test_trials_leave_a_core_to_who_asks(void **state) {
-  (void)state;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
   (void)planted_serving();
@@ -308,7 +325,6 @@ static void test_trials_leave_a_core_to_who_asks(void **state) {
 
 /* A kernel does not run before it is noted that it will; while the disk keeps that waiting nothing else does. */
 static void test_nothing_but_its_kernel_waits_for_a_note(void **state) {
-  (void)state;
   uint64_t wait = 0;
   planted_offer(HONEST, 5000);
   planted_open(TUNE_EAGER);
@@ -337,6 +353,7 @@ int main(void) {
       TUNER_TEST(test_asked_for_with_a_library),
       TUNER_TEST(test_under_load_only_the_library_waits),
       TUNER_TEST(test_gives_way),
+      TUNER_TEST(test_held_it_measures_nothing),
       TUNER_TEST(test_long_ones_wait_for_quiet),
       TUNER_TEST(test_long_ones_run_where_such_are_served),
       TUNER_TEST(test_share_by_what_is_served),

@@ -58,7 +58,6 @@ static uint8_t *stored(const struct gemm_weight *weight, const void *canonical, 
 
 static void test_threads_store_the_same(void **state) {
   static const enum gemm_format formats[] = {GEMM_FORMAT_BF16, GEMM_FORMAT_INT8, GEMM_FORMAT_INT2};
-  (void)state;
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     struct gemm_weight weight = {
         .n = N, .k = K, .format = formats[i], .scale = gemm_format_facts(formats[i])->scale_default};
@@ -116,7 +115,6 @@ static void check_panels(const struct gemm_weight *weight) {
 
 static void test_panels_are_whole(void **state) {
   static const int64_t shapes[][2] = {{64, 2048}, {33, 1500}, {3, 4}, {70, 136}, {131, 1024}, {16, 20}};
-  (void)state;
   for (int format = GEMM_FORMAT_INT8; format < GEMM_FORMATS; format++) {
     const struct gemm_format_facts *facts = gemm_format_facts((enum gemm_format)format);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -128,7 +126,6 @@ static void test_panels_are_whole(void **state) {
 
 /* What cannot be written is said by whichever thread meets it. */
 static void test_a_place_outside_of_the_slab(void **state) {
-  (void)state;
   struct gemm_weight weight = {.n = N, .k = K, .format = GEMM_FORMAT_BF16};
   struct backend_slab *slab = NULL;
   struct error error;
@@ -144,7 +141,6 @@ static void test_a_place_outside_of_the_slab(void **state) {
 
 /* Whichever thread's write is refused: the store ends with its sentence, and a later one succeeds. */
 static void test_writes_that_fail(void **state) {
-  (void)state;
   struct gemm_weight weight = {.n = N, .k = K, .format = GEMM_FORMAT_BF16};
   struct rlimit before, limit;
   struct error error;

@@ -45,7 +45,6 @@ static struct tile_table table_of(const struct kernel_device *device, const char
 }
 
 static void test_without_a_compiler(void **state) {
-  (void)state;
   struct tile_table table = table_of(&hopper, "/nowhere/libnvrtc.so");
   struct kernel_problem problem = problem_of(&hopper, GEMM_FORMAT_INT8);
   struct variant variant = parse("tile");
@@ -60,7 +59,6 @@ static void test_without_a_compiler(void **state) {
 }
 
 static void test_what_can_run_compiles(void **state) {
-  (void)state;
   static const struct {
     const struct kernel_device *device;
     enum gemm_format format;

@@ -27,7 +27,6 @@ static uint32_t planned(const struct gemm_weight *weight, bool places) {
 }
 
 static void test_plans(void **state) {
-  (void)state;
   assert_int_equal(planned(&codes2, true), LAYOUT_TILES2);
   assert_int_equal(planned(&codes2, false), LAYOUT_CODES2);
   assert_int_equal(planned(&codes2a8, true), LAYOUT_TILES2A8);
@@ -43,7 +42,6 @@ static enum status attached(const struct gemm_weight *weight, uint32_t layout, b
 }
 
 static void test_attaches(void **state) {
-  (void)state;
   struct error error;
   assert_int_equal(attached(&codes2, LAYOUT_TILES2, true, &error), STATUS_INVALID);
   assert_int_equal(attached(&codes2, LAYOUT_TILES2, false, &error), STATUS_UNSUPPORTED);
@@ -62,7 +60,6 @@ static struct backend_weight experts_of(int64_t n, int64_t k, enum gemm_format f
 
 /* Weights are read once for 4096 rows of eight experts each in the 512 MiB that a slot has, by a layer, too. */
 static void test_experts_at_a_time(void **state) {
-  (void)state;
   struct backend_weight up = experts_of(3072, 4096, GEMM_FORMAT_FP8, GEMM_SCALE_ROW);
   struct backend_weight down = experts_of(4096, 1536, GEMM_FORMAT_FP8, GEMM_SCALE_ROW);
   const struct backend_experts sums = {.top = 8, .sum = true}, all = {.top = 8};
@@ -84,7 +81,6 @@ static void test_experts_at_a_time(void **state) {
 /* What the two weights of a layer want of a lane holds all that it may be asked for, of either and of both, and seven
  * eighths of it do not. */
 static void test_experts_of_a_lane(void **state) {
-  (void)state;
   enum { ROWS = 512, TOP = 8 };
   static const struct {
     enum gemm_format format;

@@ -28,14 +28,12 @@ static void add(int user, int load, bool small) {
 }
 
 static void nobody_waits(void **state) {
-  (void)state;
   begin();
   assert_null(load_line_next(&line, false));
   assert_null(load_line_next(&line, true));
 }
 
 static void one_user_is_served_in_order(void **state) {
-  (void)state;
   begin();
   for (int load = 0; load < LOADS; load++)
     add(0, load, load % 3 == 0);
@@ -46,7 +44,6 @@ static void one_user_is_served_in_order(void **state) {
 
 /* One user's thirty-two loads cost another one turn. */
 static void users_take_turns(void **state) {
-  (void)state;
   begin();
   for (int load = 0; load < LOADS; load++)
     add(0, load, false);
@@ -62,7 +59,6 @@ static void users_take_turns(void **state) {
 }
 
 static void small_ones_pass(void **state) {
-  (void)state;
   begin();
   add(0, 0, false);
   add(0, 1, false);
@@ -76,7 +72,6 @@ static void small_ones_pass(void **state) {
 
 /* A flood of small ones holds up nobody's small ones for more than a turn. */
 static void small_ones_take_turns(void **state) {
-  (void)state;
   begin();
   for (int load = 0; load < LOADS; load++)
     add(0, load, true);
@@ -87,7 +82,6 @@ static void small_ones_take_turns(void **state) {
 }
 
 static void one_that_leaves_is_passed_over(void **state) {
-  (void)state;
   begin();
   add(0, 0, false);
   add(0, 1, false);

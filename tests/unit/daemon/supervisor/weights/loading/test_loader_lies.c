@@ -132,7 +132,6 @@ static void tell(const struct lie *lie) {
 }
 
 static void no_answer_is_taken_on_trust(void **state) {
-  (void)state;
   for (size_t i = 0; i < sizeof lies / sizeof *lies; i++)
     tell(&lies[i]);
 }
@@ -160,7 +159,6 @@ static void send_load(int peer, uint32_t id) {
 
 static void a_client_that_leaves_takes_its_loader_along(void **state) {
   struct message_weight_info info;
-  (void)state;
   const char *path = begin_with_a_slow_one();
   int leaver = life_client(), other = life_client();
   send_load(leaver, 1);
@@ -208,7 +206,6 @@ static void users_take_turns(void **state) {
   enum { ALICE = 54331, BOB = 54332, QUEUED = 12 };
   struct message_weight_info info;
   static struct peer_reply reply;
-  (void)state;
   if (geteuid() != 0)
     skip();
   assert_int_equal(chmod(life.folder, 0755), 0);
@@ -240,7 +237,6 @@ static void users_take_turns(void **state) {
 static void a_session_has_so_many_loads_at_a_time(void **state) {
   enum { MOST = 16 };
   static struct peer_reply reply;
-  (void)state;
   const char *path = begin_with_a_slow_one();
   int peer = life_client();
   for (uint32_t id = 2; id < 2 + MOST + 1; id++)

@@ -19,7 +19,6 @@ static struct load_files files;
 
 /* A file whose times are old enough to be trusted. */
 static int open_file(void **state) {
-  (void)state;
   files.fds[0] = memfd_create("model", MFD_CLOEXEC);
   files.count = 1;
   int failed = files.fds[0] < 0 || write(files.fds[0], "weights", 7) != 7;
@@ -28,7 +27,6 @@ static int open_file(void **state) {
 }
 
 static int close_file(void **state) {
-  (void)state;
   return close(files.fds[0]);
 }
 
@@ -53,7 +51,6 @@ static bool changes(const struct message_weight_load *request) {
 }
 
 static void where_it_goes_does_not_matter(void **state) {
-  (void)state;
   struct message_weight_load request = request_of("another", "w");
   request.replace = request.progress = request.staged = request.trust = request.old_hash = true;
   request.placement = PLACEMENT_REPLICAS;
@@ -64,7 +61,6 @@ static void where_it_goes_does_not_matter(void **state) {
 }
 
 static void what_is_made_does(void **state) {
-  (void)state;
   struct message_weight_load requests[9];
   for (int i = 0; i < 9; i++)
     requests[i] = request_of("a", i == 0 ? "v" : "w");
@@ -83,7 +79,6 @@ static void what_is_made_does(void **state) {
 }
 
 static void users_are_told_apart(void **state) {
-  (void)state;
   const struct message_weight_load request = request_of("a", "w");
   struct catalog_stamp mine, yours;
   stamp_make(&request, &files, USER, &mine);
@@ -92,7 +87,6 @@ static void users_are_told_apart(void **state) {
 }
 
 static void so_are_files_of_one_size(void **state) {
-  (void)state;
   const struct message_weight_load request = request_of("a", "w");
   struct catalog_stamp first, second;
   stamp_make(&request, &files, USER, &first);
@@ -105,7 +99,6 @@ static void so_are_files_of_one_size(void **state) {
 }
 
 static void what_has_just_changed_is_not_known(void **state) {
-  (void)state;
   const struct message_weight_load request = request_of("a", "w");
   const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
   struct catalog_stamp before, stamp;
@@ -127,7 +120,6 @@ static void what_has_just_changed_is_not_known(void **state) {
 }
 
 static void what_stays_is_still_known_afterwards(void **state) {
-  (void)state;
   const struct message_weight_load request = request_of("a", "w");
   struct catalog_stamp stamp, same;
   stamp_make(&request, &files, USER, &stamp);

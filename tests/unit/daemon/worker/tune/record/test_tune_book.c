@@ -17,7 +17,6 @@ static const struct variant_problem problem = {
 static const struct book_visit early = {.user = 1000, .now_ns = 1};
 
 static void test_most_to_win_goes_first(void **state) {
-  (void)state;
   struct book book;
   struct error error;
   struct variant_problem other = problem;
@@ -67,7 +66,6 @@ static void test_most_to_win_goes_first(void **state) {
 }
 
 static void test_a_full_list_serves_untuned(void **state) {
-  (void)state;
   struct book book;
   struct error error;
   struct variant_problem other = problem;
@@ -108,7 +106,6 @@ static int still_listed(struct book *book, int64_t columns, int count) {
 
 /* Whoever asks for ever new shapes loses some of them to who asks for a few, and gets none of theirs. */
 static void test_one_user_leaves_room_for_others(void **state) {
-  (void)state;
   enum { FEW = 500 };
   struct book book;
   struct error error;
@@ -127,7 +124,6 @@ static void test_one_user_leaves_room_for_others(void **state) {
 
 /* What nobody has asked for in ten minutes makes room; what is being tuned or was asked to be stays. */
 static void test_what_is_out_of_use_makes_room(void **state) {
-  (void)state;
   const uint64_t later = 1 + (uint64_t)601 * 1000000000;
   struct book book;
   struct error error;
@@ -147,7 +143,6 @@ static void test_what_is_out_of_use_makes_room(void **state) {
 /* A shape that takes a thousandth of all time is left for a quiet moment, also where the others are tuned or wait; it
  * is looked at again when it has taken more. */
 static void test_a_rare_one_waits(void **state) {
-  (void)state;
   struct book book;
   struct error error;
   struct variant_problem other = problem;
@@ -189,7 +184,6 @@ static void test_a_rare_one_waits(void **state) {
 }
 
 static void test_the_roof(void **state) {
-  (void)state;
   struct variant_problem product = {
       .weight = {.n = 1000, .k = 2000, .format = GEMM_FORMAT_INT8}, .m = 10, .x_type = GEMM_F16, .y_type = GEMM_F32};
   struct backend_roof memory = {.bytes_per_s = 1000000000}, arithmetic = {.bytes_per_s = UINT64_C(1000000000000)};

@@ -40,7 +40,6 @@ static int set_up(void **state) {
 /* ---- texts */
 
 static void test_buckets(void **state) {
-  (void)state;
   static const int64_t rows[][2] = {{1, 1},     {3, 4},      {17, 24},     {64, 64},          {65, 96},
                                     {512, 512}, {513, 1024}, {1025, 2048}, {1 << 24, 1 << 24}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -48,7 +47,6 @@ static void test_buckets(void **state) {
 }
 
 static void test_shape_text(void **state) {
-  (void)state;
   char text[VARIANT_TEXT_BYTES];
   struct variant_problem back;
   struct error error;
@@ -73,7 +71,6 @@ static void test_shape_text(void **state) {
 
 /* What is kept is found again, whatever format and scale mode its weight has. */
 static void test_shape_text_of_all_weights(void **state) {
-  (void)state;
   char text[VARIANT_TEXT_BYTES];
   struct variant_problem back;
   struct error error;
@@ -96,7 +93,6 @@ static void test_shape_text_of_all_weights(void **state) {
 }
 
 static void test_kernel_text(void **state) {
-  (void)state;
   char text[VARIANT_TEXT_BYTES];
   struct variant variant;
   struct error error;
@@ -138,7 +134,6 @@ static void write_file(const char *text, size_t length) {
 }
 
 static void test_comes_back(void **state) {
-  (void)state;
   struct error error;
   struct book_entry entry = entry_made(), back = {.problem = problem, .used = true};
   struct variant_problem listed;
@@ -160,7 +155,6 @@ static void test_comes_back(void **state) {
 
 /* Another driver, library or build looks elsewhere; what was there stays. */
 static void test_another_identity(void **state) {
-  (void)state;
   struct error error;
   struct tune_db other;
   struct book_entry entry = entry_made(), back = {.problem = problem, .used = true};
@@ -172,7 +166,6 @@ static void test_another_identity(void **state) {
 
 /* Cut at every byte, and with every byte turned: a miss, or the entry as it was but for what no check can see. */
 static void test_damaged_files_are_misses(void **state) {
-  (void)state;
   struct error error;
   char text[4096];
   struct book_entry entry = entry_made();
@@ -198,7 +191,6 @@ static void test_damaged_files_are_misses(void **state) {
 }
 
 static void test_hostile_files_are_misses(void **state) {
-  (void)state;
   static const char *const texts[] = {
       "",
       "null",
@@ -246,7 +238,6 @@ static void problem_at(int64_t n, struct variant_problem *out, char path[768]) {
 
 /* Where ever new shapes come, what was kept longest ago makes room; what is kept again takes none. */
 static void test_so_many_and_no_more(void **state) {
-  (void)state;
   struct book_entry entry = entry_made();
   struct error error;
   char path[768];
@@ -271,7 +262,6 @@ static void test_so_many_and_no_more(void **state) {
 }
 
 static void test_the_note_of_a_death(void **state) {
-  (void)state;
   struct book_entry entry = entry_made();
   struct variant_problem died;
   struct variant cause;
@@ -287,7 +277,6 @@ static void test_the_note_of_a_death(void **state) {
 
 /* Alike, they keep what they find in one folder. */
 static void test_the_notes_of_two_devices(void **state) {
-  (void)state;
   struct error error;
   struct tune_db second;
   struct book_entry entry = entry_made();
@@ -302,7 +291,6 @@ static void test_the_notes_of_two_devices(void **state) {
 }
 
 static void test_nowhere_to_keep(void **state) {
-  (void)state;
   struct error error;
   struct tune_db nowhere;
   struct book_entry entry = entry_made();

@@ -16,7 +16,6 @@ static struct pairs make(int64_t rows, int64_t top, int64_t experts) {
 }
 
 static void sorted_by_expert_and_row(void **state) {
-  (void)state;
   struct pairs pairs = make(4, 2, 4);
   const int32_t ids[] = {2, 0, -1, 2, 3, 3, 4, 0};
   const int32_t begins[] = {0, 2, 2, 4, 6}, sorted[] = {1, 7, 0, 3, 4, 5}, places[] = {2, 0, -1, 3, 4, 5, -1, 1};
@@ -28,7 +27,6 @@ static void sorted_by_expert_and_row(void **state) {
 }
 
 static void fewer_rows_than_there_is_memory_for(void **state) {
-  (void)state;
   struct pairs pairs = make(8, 3, 2);
   const int32_t ids[] = {1, 1, INT32_MIN}, begins[] = {0, 0, 2}, sorted[] = {0, 1}, places[] = {0, 1, -1};
   pairs_sort(&pairs, ids, 1);
@@ -39,7 +37,6 @@ static void fewer_rows_than_there_is_memory_for(void **state) {
 }
 
 static void nothing_that_is_an_expert(void **state) {
-  (void)state;
   struct pairs pairs = make(2, 1, 1);
   const int32_t ids[] = {1, INT32_MAX}, begins[] = {0, 0}, places[] = {-1, -1};
   pairs_sort(&pairs, ids, 2);

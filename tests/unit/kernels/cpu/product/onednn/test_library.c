@@ -63,7 +63,6 @@ static void expect_library(struct library_bench *bench, int64_t rows) {
 /* oneDNN's sums are exact for INT8: every bit is as by our kernels, whatever rows its primitives were made for. Where
  * it is not installed the variant is refused with the reason. */
 static void test_library(void **state) {
-  (void)state;
   struct library_bench bench;
   struct error error = {0};
   library_open(&bench, 257, 70);
@@ -90,7 +89,6 @@ static void test_library(void **state) {
 
 /* What was kept with another oneDNN, or without one, is of another identity: nobody has compared it with this one. */
 static void test_library_is_of_the_identity(void **state) {
-  (void)state;
   const struct gemm_weight shape = {64, 64, GEMM_FORMAT_INT8, GEMM_SCALE_ROW, 0, 0};
   const struct backend_config with = {.in_flight = 1, .threads = 1, .library_bytes = 1 << 20};
   const struct backend_config without = {.in_flight = 1, .threads = 1};
@@ -116,7 +114,6 @@ static void test_library_is_of_the_identity(void **state) {
 /* A weight keeps primitives for some numbers of rows alone, and one product may want two: neither makes room for the
  * other. */
 static void test_library_makes_room(void **state) {
-  (void)state;
   static const int64_t rows[] = {512, 1, 2, 4, 8, 16, 24, 32, 512 + 96};
   struct library_bench bench;
   struct error error;
@@ -150,7 +147,6 @@ void *dlsym(void *handle, const char *name) {
 
 /* What oneDNN cannot compute is computed all the same. */
 static void test_library_fails(void **state) {
-  (void)state;
   struct library_bench bench;
   struct error error;
   library_open(&bench, 257, 600);
@@ -168,7 +164,6 @@ static void test_library_fails(void **state) {
 }
 #else
 static void test_library_fails(void **state) {
-  (void)state;
   skip();
 }
 #endif

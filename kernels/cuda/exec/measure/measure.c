@@ -1,14 +1,13 @@
 /* Products for the clock: as a graph, so that what the host does for each launch is not in it. */
 #include "measure.h"
 
+#include "../experts.h"
+#include "../operand.h"
+#include "../product.h"
+#include "../sequence.h"
+#include "../tensors.h"
 #include "cold.h"
-#include "experts.h"
 #include "measured.h"
-#include "operand.h"
-#include "predict.h"
-#include "product.h"
-#include "sequence.h"
-#include "tensors.h"
 
 #include <stdlib.h>
 

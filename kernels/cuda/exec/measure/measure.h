@@ -1,8 +1,7 @@
 /* Products for the clock. */
-#ifndef KERNELS_CUDA_EXEC_MEASURE_H
-#define KERNELS_CUDA_EXEC_MEASURE_H
+#pragma once
 
-#include "../state.h"
+#include "../../state.h"
 
 /* As in struct backend_ops. */
 enum status cuda_measure(struct backend *, const struct backend_job *, struct backend_weight *const *, size_t,
@@ -14,5 +13,3 @@ MUST_CHECK enum status measure_end(cudaStream_t stream, enum status status, cuda
 /* Replays it once. *ns: one of its `launches`. */
 MUST_CHECK enum status measure_time(cudaStream_t stream, cudaGraphExec_t graph, uint32_t launches, uint64_t *ns,
                                     struct error *error);
-
-#endif
