@@ -228,7 +228,7 @@ static double greatest_scale(const struct oracle_weight *weight) {
  * with parts of K, with whole blocks of rows, and with both; rows of x that end in a go of another kernel. */
 static void test_large_scales(void **state) {
   static const int64_t ms[] = {33, 64, 70, 100};
-  static const int32_t blocks[] = {1, 2, 7, 20};
+  static const int32_t blocks[] = {1, 2, 7, 12};
   struct gemm_weight shape = {.n = 700, .k = 1300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
   struct oracle_weight weight;
   struct oracle_x x;
