@@ -689,6 +689,29 @@ class FourBits(Served):
             self.expect(np.concatenate(expected), "nvfp4", name="c.weight", fuse=["a,b=c"])
             self.forget()
 
+    def test_real_zero_points_at_the_ends_of_f16(self):
+        """As far from the codes as an f16 can be, and next to nothing: within what NUMERICS.md allows for any operands."""
+        codes, _, _ = self.random4(1)
+        words = (codes.reshape(N, K // 4, 4).astype(np.uint16) << np.array([0, 4, 8, 12], np.uint16)).sum(2).astype(np.uint16)
+        scales, x = (random(5, N, K // 64) + 1.5).astype(np.float16), random(6, 5, K)
+        ends = np.array([0, 15.9, 65504, -65504, 6e-8, -0.25, 1000], np.float16)
+        for zeros in [np.full((N, K // 64), end) for end in ends] + [np.resize(ends, (N, K // 64))]:
+            self.model({"t": ("U16", words), "t_scale": ("F16", scales), "t_zero": ("F16", zeros)})
+            w = (codes - np.repeat(zeros.astype(np.float64), 64, 1)) * np.repeat(scales.astype(np.float64), 64, 1)
+            for format in ("int4", "int4a8"):
+                self.session.load(self.folder / "model.safetensors", tensor="t", name=format, format=format, replace=True)
+                step = (np.abs(x).max(1, keepdims=True) / np.float32(127)).astype(np.float32)
+                rows = np.rint(x / step) * step.astype(np.float64) if format == "int4a8" else x.astype(np.float64)
+                with self.session.open(format) as weight:
+                    y = weight.matmul(x, y_type="f32").astype(np.float64)
+                off, sums = np.linalg.norm(y - rows @ w.T, axis=1), np.linalg.norm(np.abs(rows) @ np.abs(w).T, axis=1)
+                most = 2e-5 if self.session.status().backend == "cpu" else 1e-3
+                self.assertTrue((off <= 4e-7 * np.linalg.norm(rows @ w.T, axis=1) + most * sums).all(), (format, zeros[0]))
+        for bad in (np.nan, np.inf):
+            self.model({"t": ("U16", words), "t_scale": ("F16", scales), "t_zero": ("F16", np.full_like(scales, bad))})
+            with self.assertRaisesRegex(errors.BadFileError, "zero point 0 is"):
+                self.session.load(self.folder / "model.safetensors", tensor="t", name="bad", format="int4")
+
     def test_nvfp4_that_is_damaged(self):
         codes, scales, _ = self.nvfp4(N, 1)
 

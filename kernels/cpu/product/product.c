@@ -2,11 +2,16 @@
 
 #include "cost.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Multiply-adds below which waking other threads costs more than it saves. */
 #define WORTH_SHARING ((int64_t)1 << 16)
+
+/* Multiply-adds of a panel from which on each thread takes the next one when it has time: cores may differ, or be
+ * wanted by others. */
+#define WORTH_TAKING ((int64_t)1 << 21)
 
 /* What a client looks out for without going to sleep, or nearly: on the core that it spins on, a thread of the pool
  * would have to wait for a time slice to end, and all others for that thread. */
@@ -26,6 +31,7 @@ struct part {
   const struct backend_job *job;
   int64_t first; /* row of x and y */
   int64_t rows;
+  _Atomic int64_t *next;        /* panel, which threads take in turn; NULL: each has its share */
   bool staged;                  /* the rows are in the stage before the parts begin */
   int64_t begin, end;           /* of a piece: rows to be staged, or panels */
   int64_t step_begin, step_end; /* of a piece of panels: see block.h */
@@ -53,6 +59,13 @@ static void share_rows(const struct stage *stage, int64_t rows, int part, int pa
   *end = *end * together < rows ? *end * together : rows;
 }
 
+static void take_panels(const struct part *task, const struct block_task *block, int part) {
+  int64_t panel = atomic_fetch_add(task->next, 1);
+  for (; panel < task->end; panel = atomic_fetch_add(task->next, 1)) {
+    cpu_block_run(block, &task->engine->spaces[part], panel, panel + 1);
+  }
+}
+
 /* Panels are shared out, so that each is read by one thread; rows of x where there are few panels. */
 static void compute_part(const struct part *task, int part, int parts) {
   const struct product_engine *engine = task->engine;
@@ -72,7 +85,11 @@ static void compute_part(const struct part *task, int part, int parts) {
   }
   block.rows_ordinary = memchr(engine->stage.ordinary + block.row_begin, 0,
                                (size_t)(block.row_end - block.row_begin) * sizeof(bool)) == NULL;
-  cpu_block_run(&block, &engine->spaces[part], task->begin + begin, task->begin + end);
+  if (task->next != NULL) {
+    take_panels(task, &block, part);
+  } else {
+    cpu_block_run(&block, &engine->spaces[part], task->begin + begin, task->begin + end);
+  }
 }
 
 /* The library's copy has columns for each thread of the pool, also where fewer compute. */
@@ -279,6 +296,13 @@ static enum status run_library_rows(struct part *task, struct error *error) {
   return status;
 }
 
+static bool worth_taking(const struct part *task) {
+  const struct backend_weight *weight = task->job->weight;
+  return weight->layout.panels >= 2 * (int64_t)task->way->threads &&
+         task->rows * weight->layout.width * weight->layout.k >= WORTH_TAKING &&
+         !cpu_block_shares(task->way->micro, &weight->shape);
+}
+
 static enum status run_rows(struct part *task, struct error *error) {
   if (task->way->library) {
     return run_library_rows(task, error);
@@ -293,7 +317,10 @@ static enum status run_rows(struct part *task, struct error *error) {
     task->end = task->rows;
     stage_part(task, 0, 1);
   }
+  _Atomic int64_t next = 0;
+  task->next = worth_taking(task) ? &next : NULL;
   cpu_pool_run(task->engine->pool, task->way->threads, run_part, task);
+  task->next = NULL;
   return STATUS_OK;
 }
 

@@ -96,7 +96,6 @@ static void needs(struct backend *backend, const struct kernel_problem *problem,
   static const int slices[] = {1, 2, 3, 4, 6, 8};
   struct hopper_config config = config_of(variant);
   int64_t tiles = (problem->n + config.rows - 1) / config.rows * ((problem->m + config.columns - 1) / config.columns);
-  (void)backend;
   for (size_t i = 0; i < sizeof slices / sizeof *slices; i++)
     if (i == 0 || (double)(tiles * slices[i]) <= clusters_usable(problem->device.multiprocessors, slices[i]))
       out->filling = (uint32_t)slices[i];

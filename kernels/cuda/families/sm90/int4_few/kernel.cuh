@@ -25,7 +25,7 @@ constexpr int pitch = INT4_FEW_PITCH, parts_bytes = pitch * 4; // of a column's 
 constexpr int sum_bytes = INT4_BLOCK_ROWS * 4;
 constexpr int units = INT4_HALF_ROWS / INT4_UNIT_ROWS;
 constexpr int consumer_barrier = 1;
-constexpr int copies_log2 = 6; // of 16 bytes, of a row of x for a stage
+constexpr uint32_t stage_x_bytes = together * GEMM_GROUP * 2; // of a row
 
 struct work {
   tiles_product product;
@@ -66,7 +66,7 @@ __device__ inline void make_barriers(const barriers &b, uint32_t stages, uint32_
     ptx::barrier_init(ptx::shared_address(&b.added[i]), adders);
   }
   for (int i = 0; i < INT4_FEW_X_PIECES; i++)
-    ptx::barrier_init(ptx::shared_address(&b.x[i]), threads);
+    ptx::barrier_init(ptx::shared_address(&b.x[i]), 1);
   ptx::barrier_init(ptx::shared_address(&b.joined), 1);
   ptx::fence_barrier_init();
   ptx::barrier_expect(ptx::shared_address(&b.joined), joined_bytes);
@@ -172,43 +172,52 @@ __device__ inline void supply(const work &w, const barriers &b, uint32_t ring, u
   ask(tiles, 0);
 }
 
-// The first stages, each as soon as its piece of x is there: who multiplies waits for one barrier.
+// The first stages, each as soon as its piece of x is there: who multiplies waits for one barrier. No copy of x is
+// under way behind it.
 template <typename Form> __device__ inline void announce(const work &w, const barriers &b, uint32_t stages) {
   const share mine(w.plan);
+  const uint32_t x = ptx::shared_address(b.x), bytes = mine.tiles * (GEMM_GROUP * 2),
+                 piece_bytes = stage_x_bytes << w.plan.piece_log2;
+  const bool copied = w.product.x_type != GEMM_F32;
   cursor at(stages);
+#pragma unroll 1
+  for (uint32_t i = 0; copied && i * piece_bytes < bytes; i++)
+    ptx::barrier_expect(x + 8 * i, min(bytes - i * piece_bytes, piece_bytes) * static_cast<uint32_t>(w.product.m));
 #pragma unroll 1
   for (uint32_t i = 0; i < mine.first_stages(); i++, at.advance()) {
     const uint32_t full = ptx::shared_address(&b.full[at.stage]), stage = mine.stage_at(i);
     if (i >= stages)
       ptx::barrier_wait(full, at.parity ^ 1);
-    if (w.product.x_type != GEMM_F32)
-      ptx::barrier_wait(ptx::shared_address(&b.x[stage >> w.plan.piece_log2]), 0);
+    if (copied)
+      ptx::barrier_wait(x + 8 * (stage >> w.plan.piece_log2), 0);
     ptx::barrier_expect(full, min(mine.tiles - stage * together, together) * Form::tile_bytes);
   }
-}
-
-// The barrier counts this thread's copies so far, and its arrival behind them.
-__device__ inline void copies_arrive(uint32_t barrier) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
-
-// Rows of x as they are, in pieces of some stages of K, each with a barrier. Bulk copies would wait for those of W that
-// the block has asked for before.
-__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barriers, const share &mine) {
-  const tiles_product &p = w.product;
-  const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD;
-  const uint32_t log2 = w.plan.piece_log2 + copies_log2, copies = static_cast<uint32_t>(p.m) << log2;
-  const uint8_t *from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2);
 #pragma unroll 1
-  for (uint32_t piece = 0; piece << log2 < bytes / 16; piece++) {
-#pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < copies; i += threads) {
-      const uint32_t row = i >> log2, at = ((piece << log2) + (i & (1u << log2) - 1)) * 16;
-      if (at < bytes)
-        ptx::copy_async_16(x_at + row * pitch + at, from + row * p.x_stride + at, 16);
-    }
-    copies_arrive(x_barriers + 8 * piece);
-  }
+  for (uint32_t i = 0; copied && i * piece_bytes < bytes; i++)
+    ptx::barrier_wait(x + 8 * i, 0);
+}
+
+// x is read by all blocks, W by one.
+__device__ inline uint64_t policy_evict_last() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// Rows of x as they are, in pieces of some stages of K, each with a barrier: those of a warp by one lane, as one alone
+// would take as long as the first stages. Of W all that there is room for has been asked for before.
+__device__ inline void copy_x(const work &w, uint32_t x_at, uint32_t x_barriers, const share &mine, uint32_t warp) {
+  const tiles_product &p = w.product;
+  const uint32_t bytes = mine.tiles * (GEMM_GROUP * 2), pitch = bytes + INT4_FEW_X_PAD, m = p.m,
+                 piece_bytes = stage_x_bytes << w.plan.piece_log2;
+  const uint8_t *const from = static_cast<const uint8_t *>(p.x) + mine.first_tile * (GEMM_GROUP * 2);
+  const uint64_t policy = policy_evict_last();
+#pragma unroll 1
+  for (uint32_t at = 0; at < bytes; at += piece_bytes, x_barriers += 8)
+#pragma unroll 1
+    for (uint32_t row = warp; row < m; row += warps)
+      ptx::copy_bulk(x_at + row * pitch + at, from + row * p.x_stride + at, min(bytes - at, piece_bytes), x_barriers,
+                     policy);
 }
 
 // f32 x by those who multiply: each row in two of bf16.
@@ -578,8 +587,9 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
   ptx::wait_for_previous_grid();
   if (splits)
     split_x(w, raw, mine);
-  else
-    copy_x(w, x_at, x_barriers, mine);
+  else if (lane == 0)
+    copy_x(w, x_at, x_barriers, mine, warp);
+  __syncwarp();
   tile_ring<Form> ring(b, ring_at, stages, warp);
   float sum[units][kEights][4] = {};
   tile_words<Form> now;
