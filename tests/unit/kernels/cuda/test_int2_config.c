@@ -150,7 +150,8 @@ static void test_int2_few_columns(void **state) {
     int columns;
   } rows[] = {
       {GEMM_F16, GEMM_F16, 1, 8, 1},  {GEMM_F16, GEMM_BF16, 3, 8, 4}, {GEMM_BF16, GEMM_F16, 9, 8, 8},
-      {GEMM_F32, GEMM_F16, 1, 4, 2},  {GEMM_F32, GEMM_F32, 3, 4, 8},  {GEMM_F32, GEMM_BF16, 1000, 4, 8},
+      {GEMM_F16, GEMM_F16, 5, 8, 6},  {GEMM_F16, GEMM_F16, 6, 8, 6},  {GEMM_F16, GEMM_F16, 7, 8, 8},
+      {GEMM_F32, GEMM_F16, 1, 4, 2},  {GEMM_F32, GEMM_F32, 3, 4, 6},  {GEMM_F32, GEMM_BF16, 1000, 4, 8},
       {GEMM_F16, GEMM_F32, 1, 4, 2},  {GEMM_BF16, GEMM_F32, 2, 4, 4}, {GEMM_F16, GEMM_F32, 4, 4, 8},
       {GEMM_BF16, GEMM_F32, 5, 4, 8},
   };
