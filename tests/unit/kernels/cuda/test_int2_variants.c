@@ -100,7 +100,7 @@ static void test_own(void **state) {
   problem.m = 5;
   own = own_of(&problem);
   assert_true(int2_few_of(&own, GEMM_F32, GEMM_F16, 5, &few));
-  assert_memory_equal(&few, &ways[3].config, sizeof few);
+  assert_memory_equal(&few, &ways[4].config, sizeof few);
   problem = problem_of(GEMM_FORMAT_INT2, GEMM_F16, 64, 4096, 4096);
   own = own_of(&problem);
   assert_true(int2_many_of(&own, &many));

@@ -371,6 +371,19 @@ static void unshare(struct hopper_config *config, const struct kernel_problem *p
     *config = whole;
 }
 
+/* In a row two blocks of 64 rows that share a short K, where these fill the device once, rather than three of more
+ * rows: 4096x4097, M = 64, 7.1 us for 7.5. */
+static void pair(struct hopper_config *config, const struct kernel_problem *problem) {
+  enum { COLUMNS = 64, THREE = 3, STEPS_MOST = 20 };
+  const struct hopper_config two = {COLUMNS, 1, GROUP_ROWS, 2, 3};
+  int sms = problem->device.multiprocessors;
+  int64_t blocks = (problem->n + GROUP_ROWS - 1) / GROUP_ROWS * two.split_k;
+  if (config->columns == COLUMNS && config->split_k == THREE && problem->m <= COLUMNS && blocks <= sms &&
+      10 * blocks >= 9 * (int64_t)sms && problem->k_padded <= (int64_t)STEPS_MOST * STEP &&
+      hopper_config_valid(&two, problem->scale))
+    *config = two;
+}
+
 /* Fewer steps ahead than K has, where a block has it whole: with two to four steps 0 to 5 % less, with five and six 2 %
  * less to 1 % more. With 16 columns four steps ahead rather than six: 0 to 2 % less. */
 static void hold_back(struct hopper_config *config, const struct kernel_problem *problem) {
@@ -419,8 +432,10 @@ static struct hopper_config corrected(struct hopper_config config, const struct 
   if (!halve(&config, problem) && problem->in_row && config.groups == 2 && config.split_k >= SHARED_BY_MANY &&
       config.ahead > ROW_AHEAD_MOST)
     config.ahead = ROW_AHEAD_MOST;
-  if (problem->in_row)
+  if (problem->in_row) {
     share_more(&config, problem);
+    pair(&config, problem);
+  }
   if (!problem->in_row) {
     unshare(&config, problem);
     hold_back(&config, problem);

@@ -30,17 +30,18 @@ bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t 
   int64_t x_bytes = longest * (config->columns * INT2_FEW_X_BYTES + multipliers * 4);
   x_bytes = (int64_t)gemm_round_up((uint64_t)x_bytes, INT2_FEW_ALIGN);
   int64_t bytes = x_bytes + (int64_t)out->cut.slots * slot_bytes(config);
+  if (bytes > SHARED_MOST - SHARED_FIXED)
+    return false;
   int64_t stages = (SHARED_MOST - SHARED_FIXED - bytes) / INT2_FEW_STAGE_BYTES,
           most = (halves * longest + 2 * INT2_FEW_WARPS - 1) / (2 * INT2_FEW_WARPS);
-  most = most < INT2_FEW_STAGES_LEAST  ? INT2_FEW_STAGES_LEAST
-         : most > INT2_FEW_STAGES_MOST ? INT2_FEW_STAGES_MOST
-                                       : most;
+  int stages_most = config->columns < INT2_FEW_COLUMNS_MOST ? INT2_FEW_STAGES_MOST - 1 : INT2_FEW_STAGES_MOST;
+  most = most < INT2_FEW_STAGES_LEAST ? INT2_FEW_STAGES_LEAST : most > stages_most ? stages_most : most;
   out->columns = config->columns;
   stages = stages < most ? stages : most;
   out->ring_bytes = (int)stages * INT2_FEW_STAGE_BYTES;
   out->x_bytes = (int)x_bytes;
   out->shared_bytes = (int)(bytes + out->ring_bytes);
-  return bytes <= SHARED_MOST - SHARED_FIXED && stages >= INT2_FEW_STAGES_LEAST;
+  return stages >= INT2_FEW_STAGES_LEAST;
 }
 
 /* What a wave of blocks has to do. */
@@ -97,9 +98,11 @@ int int2_few_candidates(int columns, int64_t n, int64_t k, int sms, struct int2_
   return count;
 }
 
+static const int widths[INT2_FEW_WAYS] = {1, 2, 4, 6, INT2_FEW_COLUMNS_MOST};
+
 bool int2_few_ways_find(int64_t n, int64_t k, int sms, struct int2_few_way out[INT2_FEW_WAYS]) {
   for (int way = 0; way < INT2_FEW_WAYS; way++)
-    if (int2_few_candidates(1 << way, n, k, sms, &out[way].config, 1) < 1 ||
+    if (int2_few_candidates(widths[way], n, k, sms, &out[way].config, 1) < 1 ||
         !int2_few_plan_for(&out[way].config, n, k, &out[way].plan))
       return false;
   return true;
@@ -115,8 +118,8 @@ int64_t int2_few_rows_most(enum gemm_type x_type, enum gemm_type y_type) {
 
 int int2_few_columns(enum gemm_type x_type, enum gemm_type y_type, int64_t m) {
   int64_t most = int2_few_rows_most(x_type, y_type), rows = m < most ? m : most;
-  int columns = 1;
-  while (columns < (int2_few_splits(x_type, y_type) ? 2 * rows : rows))
-    columns *= 2;
-  return columns;
+  const int *width = widths;
+  while (*width < (int2_few_splits(x_type, y_type) ? 2 * rows : rows))
+    width++;
+  return *width;
 }

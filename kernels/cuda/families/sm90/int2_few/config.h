@@ -18,14 +18,14 @@ enum {
   INT2_FEW_ROWS = INT2_HALF_ROWS, /* of W, a multiple of which clusters have */
   INT2_FEW_WARPS = 8,             /* of a block that multiply: each works on 64 rows of W at a time */
   INT2_FEW_STAGES_LEAST = 3,
-  INT2_FEW_STAGES_MOST = 6,     /* with more, x and instructions are longer on their way */
+  INT2_FEW_STAGES_MOST = 5,     /* with more, x and instructions are longer on their way; with fewer columns one less */
   INT2_FEW_ALIGN = 128,         /* of where tiles are copied to: a line of shared memory */
   INT2_FEW_STAGE_BYTES = 17536, /* a tile of each warp, and what says that they have come and gone */
   INT2_FEW_X_BYTES = 512,       /* of a group of K and a column, as the instruction takes it */
 };
 
 struct int2_few_config {
-  int columns; /* that there is room for: 1, 2, 4, 8; see int2_few_columns */
+  int columns; /* that there is room for: 1, 2, 4, 6, 8; see int2_few_columns */
   int split_k; /* blocks of a cluster, each with its share of K: 1, 2, 4, 8 */
   int rows;    /* of W for a cluster: a multiple of INT2_FEW_ROWS */
 };
@@ -42,7 +42,7 @@ struct int2_few_way {
   struct int2_few_plan plan;
 };
 
-enum { INT2_FEW_WAYS = 4 /* 1, 2, 4, 8 columns */, INT2_FEW_K_MOST = 32768 };
+enum { INT2_FEW_WAYS = 5 /* 1, 2, 4, 6, 8 columns */, INT2_FEW_K_MOST = 32768 };
 
 /* False where the configuration does not fit the product or a multiprocessor. Pure. */
 bool int2_few_plan_for(const struct int2_few_config *config, int64_t n, int64_t k, struct int2_few_plan *out);

@@ -445,7 +445,8 @@ __global__ void __launch_bounds__(all_threads, 1) run(const __grid_constant__ wo
       const int count = min(mine.tiles - tile, left), first = halved ? 2 * tile : tile;
       operand_place x = x_first;
       x.advance(first * group_bytes);
-      const uint32_t multiplier = multipliers_at + first * multiplier_bytes + (lane % 4 * 2 & columns - 1) * 4;
+      const uint32_t multiplier =
+          multipliers_at + first * multiplier_bytes + min(lane % 4 * 2, max(columns, 2) - 2) * 4;
       left -= count;
       if (kHalves && halved) {
         multiply_tiles<true, kMultiplied>(sum, now, ring, x, a, multiplier, columns, count);

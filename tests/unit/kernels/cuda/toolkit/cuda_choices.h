@@ -6,6 +6,7 @@ static const struct {
   const char *problem, *chosen;
 } choices[] = {
     {90, 114, true, "fp8-row-152064x28672-f32-f32-bf16-m32", "hopper columns=32 groups=3 rows=192 split_k=1 ahead=3"},
+    {90, 132, true, "fp8-row-4096x4097-bf16-bf16-none-m64", "hopper columns=64 groups=1 rows=64 split_k=2 ahead=3"},
     {90, 132, false, "fp8-one-152064x304-f32-f32-none-m64", "hopper columns=64 groups=3 rows=192 split_k=1 ahead=2"},
     {90, 132, true, "fp8-block-64x5120-f32-bf16-none-m512", "plain"},
     {90, 132, false, "f16-none-1280x8192-f16-f16-f16-m192", "cublaslt way=1"},
@@ -149,7 +150,7 @@ static const struct {
     {90, 132, false, "fp8-block-57344x14336-bf16-f32-none-m130",
      "hopper columns=64 groups=2 rows=128 split_k=1 ahead=3"},
     {90, 132, true, "fp8-one-28672x5120-f16-f32-none-m200", "fp8_many rows=128 columns=128 split_k=2 group=12"},
-    {90, 132, false, "int2-group-57344x14336-bf16-bf16-none-m5", "int2_few split_k=8 rows=1920"},
+    {90, 132, false, "int2-group-57344x14336-bf16-bf16-none-m5", "int2_few split_k=4 rows=1920"},
     {90, 132, false, "fp8-one-1280x304-f16-bf16-f32-m33", "hopper columns=64 groups=1 rows=32 split_k=2 ahead=4"},
     {90, 132, false, "int8-row-1280x4096-f32-f16-none-m2", "hopper columns=8 groups=1 rows=48 split_k=8 ahead=3"},
     {90, 132, false, "int2a8-group-2560x2048-f16-f16-none-m96", "fp8_many rows=128 columns=128 split_k=2 group=12"},
