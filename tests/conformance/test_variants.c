@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "tests/support/worker/suite.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -215,10 +216,54 @@ static void test_shared_rows(void **state) {
   }
 }
 
+static double greatest_scale(const struct oracle_weight *weight) {
+  double most = 0;
+  for (uint64_t i = 0; i < weight->layout.scale_count; i++)
+    most = fmax(most, fabs(oracle_element(weight->canonical + weight->layout.scales_offset, (int64_t)i,
+                                          gemm_scale_type(&weight->shape))));
+  return most;
+}
+
+/* INT2 with scales so large that codes times scales are beyond halves, by the kernel whose operands these are: blocks
+ * with parts of K, with whole blocks of rows, and with both; rows of x that end in a go of another kernel. */
+static void test_large_scales(void **state) {
+  static const int64_t ms[] = {33, 64, 70, 100};
+  static const int32_t blocks[] = {1, 2, 7, 12};
+  struct gemm_weight shape = {.n = 700, .k = 1300, .format = GEMM_FORMAT_INT2, .scale = GEMM_SCALE_GROUP};
+  struct oracle_weight weight;
+  struct oracle_x x;
+  (void)state;
+  oracle_weight_make(&weight, &shape, 90);
+  oracle_weight_multiply(&weight, 60000 / greatest_scale(&weight));
+  oracle_x_make(&x, ms[COUNT(ms) - 1], shape.k, GEMM_F16, 0, 91);
+  struct device_request request = {
+      .weight = device_load(&device, &weight, 0), .shape = &shape, .x = &x, .y_type = GEMM_F32};
+  double *reference = suite_reference(&x, &weight, NULL, false);
+  for (int i = 0; i < COUNT(ms); i++) {
+    struct variant_problem problem = {.weight = shape, .m = ms[i], .x_type = x.type, .y_type = GEMM_F32};
+    struct variant variants[ALL_MOST], *first = variants;
+    request.m = ms[i];
+    request.variant = NULL;
+    suite_expect(&device, &request, reference);
+    int count = device.ops->variants(device.backend, &problem, NULL, true, variants, ALL_MOST);
+    while (first < variants + count && strcmp(first->family->name, "sm80_int2") != 0)
+      first++;
+    for (int32_t v = 0; v < 5 * COUNT(blocks) && first < variants + count; v++) {
+      const int32_t values[] = {4, 4 + v % 5, 1, blocks[v / 5]};
+      memcpy(first->values, values, sizeof values);
+      one_variant(&request, &problem, first, reference);
+    }
+  }
+  free(reference);
+  device.ops->weight_detach(device.backend, request.weight);
+  oracle_x_free(&x);
+  oracle_weight_free(&weight);
+}
+
 static int run_group(const struct backend_ops *ops) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_variants),       cmocka_unit_test(test_many_rows),   cmocka_unit_test(test_many_rows_fp8),
-      cmocka_unit_test(test_many_rows_int8), cmocka_unit_test(test_shared_rows),
+      cmocka_unit_test(test_many_rows_int8), cmocka_unit_test(test_shared_rows), cmocka_unit_test(test_large_scales),
   };
   device_group(&device, ops, SLAB_BYTES);
   return cmocka_run_group_tests_name(ops->name, tests, device_group_open, device_group_close);

@@ -46,6 +46,58 @@ __device__ inline void team_sync(int n_warps, const seat &at) {
     ptx::named_barrier_sync(1 + at.team, n_warps * 32);
 }
 
+// The first slots, by what copies into them (`source` of the kernels): a launch that follows another reads W ahead of
+// its end.
+template <typename S> __device__ inline void fill(S &next, ring &to, int ahead, bool dependent) {
+#if __CUDA_ARCH__ >= 900
+  if (dependent) {
+    S early = next;
+    ring place = to;
+    for (int i = 0; i < ahead; i++, early.advance())
+      early.fetch_w(place.next());
+  }
+  ptx::let_next_grid_start();
+  ptx::wait_for_previous_grid();
+#endif
+  for (int i = 0; i < ahead; i++, next.advance()) {
+    const uint32_t slot = to.next();
+    if (!dependent)
+      next.fetch_w(slot);
+    next.fetch_x(slot);
+    ptx::copy_async_commit();
+  }
+}
+
+// A block's turns, in which its warps are not quite in step: each says when its copies for the next turn have arrived,
+// and waits for the others only before it begins that turn.
+struct turns {
+  uint32_t barrier, parity;
+
+  __device__ explicit turns(int warps) : parity(0) {
+    __shared__ uint64_t all;
+    barrier = ptx::shared_address(&all);
+    if (threadIdx.x == 0)
+      asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(warps) : "memory");
+    __syncthreads();
+  }
+  __device__ void arrive() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(barrier) : "memory");
+  }
+  __device__ void wait() {
+#if __CUDA_ARCH__ >= 900
+    ptx::barrier_wait(barrier, parity);
+#else
+    asm volatile("{\n.reg .pred done;\nagain%=:\nmbarrier.test_wait.parity.shared.b64 done, [%0], %1;\n"
+                 "@!done bra again%=;\n}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+#endif
+    parity ^= 1;
+  }
+};
+
 // Of eight rows of x and a step, 32 bytes of each.
 struct fragment {
   uint32_t words[2];

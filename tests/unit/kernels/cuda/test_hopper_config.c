@@ -36,8 +36,9 @@ static void test_hopper_always_valid(void **state) {
       for (size_t l = 0; l < sizeof ms / sizeof *ms; l++)
         for (int scale = GEMM_SCALE_ONE; scale <= GEMM_SCALE_BLOCK; scale++) {
           struct kernel_problem product = product_of(GEMM_FORMAT_FP8, (enum gemm_scale)scale, ms[l], ns[i], ks[j]);
-          for (int in_row = 0; in_row < 2; in_row++) {
-            product.in_row = in_row;
+          for (int way = 0; way < 3; way++) {
+            product.in_row = way == 1;
+            product.x_type = way == 2 ? GEMM_BF16 : GEMM_E4M3;
             struct hopper_config config = hopper_configure(&product);
             assert_true(hopper_config_valid(&config, product.scale));
             assert_true(hopper_shared_bytes(&config, product.scale) <= 227 * 1024);
@@ -97,6 +98,35 @@ static void test_hopper_shares_more_in_row(void **state) {
     product.in_row = true;
     config = hopper_configure(&product);
     assert_true(config.split_k > 2 && config.ahead < 6 && hopper_config_valid(&config, product.scale));
+  }
+}
+
+/* Behind a quantizer no more blocks come to a multiprocessor than there must, and their rings leave the next ones room;
+ * what is said to other families stays. Codes of x, and scales of blocks, are configured as before. */
+static void test_hopper_behind_a_quantizer(void **state) {
+  (void)state;
+  static const struct {
+    int64_t n, k, m;
+    struct hopper_config behind;
+  } cases[] = {{3328, 6144, 16, {16, 2, 112, 4, 3}}, {6144, 4096, 8, {8, 2, 96, 2, 4}},
+               {4096, 4096, 1, {8, 2, 112, 3, 3}},   {1024, 1024, 8, {8, 1, 64, 4, 3}},
+               {4096, 4096, 48, {64, 1, 64, 2, 3}},  {2048, 8192, 16, {16, 1, 64, 6, 3}},
+               {5120, 2048, 32, {32, 2, 80, 2, 3}},  {28672, 4096, 64, {64, 2, 112, 1, 3}}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct kernel_problem product = product_of(GEMM_FORMAT_FP8, GEMM_SCALE_ROW, cases[i].m, cases[i].n, cases[i].k);
+    const struct hopper_config alone = hopper_configure(&product);
+    product.x_type = GEMM_BF16;
+    const struct hopper_config config = hopper_configure(&product);
+    assert_memory_equal(&config, &cases[i].behind, sizeof config);
+    assert_memory_not_equal(&config, &alone, sizeof config);
+    product.x_type = GEMM_E4M3;
+    const struct hopper_config codes = hopper_configure(&product);
+    assert_memory_equal(&codes, &alone, sizeof codes);
+    product.scale = GEMM_SCALE_BLOCK;
+    const struct hopper_config blocks = hopper_configure(&product);
+    product.x_type = GEMM_F16;
+    const struct hopper_config blocks_behind = hopper_configure(&product);
+    assert_memory_equal(&blocks_behind, &blocks, sizeof blocks);
   }
 }
 
@@ -278,6 +308,7 @@ int main(void) {
       cmocka_unit_test(test_hopper_scatters_what_is_large),
       cmocka_unit_test(test_hopper_in_row),
       cmocka_unit_test(test_hopper_shares_more_in_row),
+      cmocka_unit_test(test_hopper_behind_a_quantizer),
       cmocka_unit_test(test_hopper_start),
       cmocka_unit_test(test_hopper_neighbours),
       cmocka_unit_test(test_hopper_candidates),

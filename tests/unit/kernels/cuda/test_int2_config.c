@@ -342,16 +342,16 @@ static void check_sm80_packed(const struct kernel_problem *problem, const struct
   assert_true(sm80_packed_fits(config, problem));
   assert_true(sm80_packed_plan_for(config, problem, m, &plan));
   int64_t rows = 16 * config->units * config->n_warps, groups = problem->k_padded / GEMM_GROUP;
-  int64_t turn = config->k_warps * (int64_t)sm80_packed_groups(kernel_problem_x_type(problem));
+  int64_t turn = config->k_warps * (int64_t)plan.groups;
   int64_t half = gemm_is_int2(problem->format) ? 2 * SM80_PACKED_INT2_BYTES : plan.form.half_bytes;
   assert_int_equal(plan.rows, rows);
   assert_true(plan.row_blocks * rows >= problem->n && (plan.row_blocks - 1) * rows < problem->n + 64);
   assert_true(plan.shares.steps * turn >= groups && (plan.shares.steps - 1) * turn < groups);
   assert_in_range(config->blocks, 1, plan.row_blocks * (int64_t)plan.shares.steps);
   check_shares(&plan.shares, plan.row_blocks, config->blocks);
-  assert_true(plan.columns >= m && plan.stages >= SM80_PACKED_STAGES_LEAST);
-  assert_true(plan.slot_bytes >=
-              m * plan.x_row_bytes + rows / 16 * half / 2 * sm80_packed_groups(kernel_problem_x_type(problem)));
+  assert_true(plan.columns >= m && plan.stages >= (plan.folded ? SM80_PACKED_FOLDED_STAGES : SM80_PACKED_STAGES_LEAST));
+  assert_true(!plan.folded || plan.slot_bytes >= plan.columns * plan.x_row_bytes); /* all that the kernel reads of x */
+  assert_true(plan.slot_bytes >= m * plan.x_row_bytes + rows / 16 * half / 2 * plan.groups);
   assert_true(plan.shared_bytes >= config->k_warps * plan.stages * plan.slot_bytes + plan.sums_bytes);
   assert_true(plan.shared_bytes <= problem->device.shared_most);
   assert_true(sm80_packed_parts_bytes(&plan, m) <= problem->device.workspace_bytes);

@@ -15,8 +15,14 @@ enum {
   ROW_BLOCKS_MOST = 65535, /* the second dimension of a launch */
 };
 
-int sm80_packed_groups(enum gemm_type x_type) {
-  return x_type == GEMM_F32 ? 1 : SM80_PACKED_GROUPS;
+/* Which of INT2 and f16 x have four units of 16 rows of W for 33 to 64 rows. */
+static bool is_folded(const struct kernel_problem *problem, int columns, int units) {
+  return problem->format == GEMM_FORMAT_INT2 && problem->x_type == GEMM_F16 && columns > 32 && units == 4;
+}
+
+/* Groups of K of a team's turn. */
+static int groups_of(const struct kernel_problem *problem, bool folded) {
+  return folded || kernel_problem_x_type(problem) == GEMM_F32 ? 1 : SM80_PACKED_GROUPS;
 }
 
 int sm80_packed_columns(int64_t m) {
@@ -30,7 +36,8 @@ int64_t sm80_packed_rows_most(const struct kernel_problem *problem) {
   return problem->device.shared_most < SHARED_MUCH ? SM80_PACKED_COLUMNS_MOST / 2 : SM80_PACKED_COLUMNS_MOST;
 }
 
-int sm80_packed_warps_most(int columns, int units) {
+/* Of a block: as many as there are registers for. */
+static int warps_most(int columns, int units) {
   return columns * units > 64 ? 8 : columns * units > 32 ? 12 : SM80_PACKED_WARPS_MOST;
 }
 
@@ -43,7 +50,7 @@ bool sm80_packed_takes(const struct kernel_problem *problem) {
 /* Those that there is a kernel for. */
 static bool has_units(const struct kernel_problem *problem, int columns, int units) {
   bool others = gemm_is_int2(problem->format) && kernel_problem_x_type(problem) != GEMM_F32;
-  return units == 2 || (others && units == (columns > 32 ? 1 : 4));
+  return units == 2 || (others && units == (columns > 32 ? 1 : 4)) || is_folded(problem, columns, units);
 }
 
 /* Of W, that a warp with so many units has of a group. */
@@ -73,16 +80,19 @@ bool sm80_packed_plan_for(const struct sm80_packed_config *config, const struct 
                           struct sm80_packed_plan *out) {
   enum gemm_type x_type = kernel_problem_x_type(problem);
   int rows = config->n_warps * config->units * UNIT_ROWS, warps = config->n_warps * config->k_warps;
-  int each = sm80_packed_groups(x_type);
   memset(out, 0, sizeof *out);
   out->columns = sm80_packed_columns(m);
+  out->folded = is_folded(problem, out->columns, config->units);
+  out->groups = groups_of(problem, out->folded);
+  if (out->folded && (config->k_warps > 1 || config->n_warps < SM80_PACKED_FOLDED_WARPS))
+    return false;
   if (config->n_warps < 1 || config->k_warps < 1 || config->blocks < 1 ||
-      warps > sm80_packed_warps_most(out->columns, config->units) || !has_units(problem, out->columns, config->units) ||
+      warps > warps_most(out->columns, config->units) || !has_units(problem, out->columns, config->units) ||
       (config->n_warps > 1 && config->k_warps > 15))
     return false;
   out->rows = rows;
   out->row_blocks = ceil_div(padded(problem->n), rows);
-  int steps = ceil_div(problem->k_padded / GEMM_GROUP, config->k_warps * each);
+  int steps = ceil_div(problem->k_padded / GEMM_GROUP, config->k_warps * out->groups);
   int64_t all = (int64_t)out->row_blocks * steps;
   if (config->blocks > all || all > INT32_MAX || out->row_blocks > ROW_BLOCKS_MOST)
     return false;
@@ -90,14 +100,15 @@ bool sm80_packed_plan_for(const struct sm80_packed_config *config, const struct 
     out->form = int4_form_of(problem->format, problem->scale);
   out->blocks = config->blocks;
   out->shares = sm80_shares_of(out->row_blocks, steps, config->blocks);
-  out->x_row_bytes = each * GEMM_GROUP * gemm_type_bytes(x_type) + SM80_PACKED_PADDING;
-  out->slot_bytes = (int)m * out->x_row_bytes + config->n_warps * each * group_bytes(problem, config->units);
-  out->sums_bytes = config->k_warps * (int)m * (rows * 4 + SM80_PACKED_PADDING);
+  out->x_row_bytes = out->groups * GEMM_GROUP * gemm_type_bytes(x_type) + SM80_PACKED_PADDING;
+  out->slot_bytes = (int)m * out->x_row_bytes + config->n_warps * out->groups * group_bytes(problem, config->units);
+  out->sums_bytes = out->folded ? 0 : config->k_warps * (int)m * (rows * 4 + SM80_PACKED_PADDING);
   int fit = (problem->device.shared_most - SHARED_FIXED - out->sums_bytes) / (config->k_warps * out->slot_bytes);
-  int turns = ceil_div(all, config->blocks);
-  out->stages = least(least(fit, SM80_PACKED_STAGES_MOST), turns + 1 > 2 ? turns + 1 : 2);
+  int turns = ceil_div(all, config->blocks),
+      stages = out->folded ? SM80_PACKED_FOLDED_STAGES : SM80_PACKED_STAGES_LEAST;
+  out->stages = least(least(fit, SM80_PACKED_STAGES_MOST), turns + 1 > stages ? turns + 1 : stages);
   out->shared_bytes = config->k_warps * out->stages * out->slot_bytes + out->sums_bytes;
-  return out->sums_bytes < problem->device.shared_most && out->stages >= SM80_PACKED_STAGES_LEAST &&
+  return out->sums_bytes < problem->device.shared_most && out->stages >= stages &&
          sm80_packed_parts_bytes(out, m) <= problem->device.workspace_bytes;
 }
 
@@ -148,7 +159,6 @@ static double group_cycles(const struct sm80_packed_config *config, const struct
 static double cost(const struct sm80_packed_config *config, const struct sm80_packed_plan *plan,
                    const struct kernel_problem *problem, int64_t m) {
   struct sm80_rates rates = sm80_rates_of(problem->device.capability);
-  int each = sm80_packed_groups(kernel_problem_x_type(problem));
   double all = (double)plan->row_blocks * plan->shares.steps, each_block = ceil(all / config->blocks);
   double rounds = ceil((double)config->blocks / problem->device.multiprocessors);
   double ends = plan->shares.parts > 0 ? 1 + each_block / plan->shares.steps : each_block / plan->shares.steps;
@@ -156,8 +166,9 @@ static double cost(const struct sm80_packed_config *config, const struct sm80_pa
   double parts = plan->shares.parts > 0 ? 1990 + 1.3 * (double)sm80_packed_parts_bytes(plan, m) /
                                                      (rates.cache * problem->device.multiprocessors)
                                         : 0;
-  double turn = 588 + 18.0 / (plan->stages - 1) + each * group_cycles(config, plan, problem, m, &rates);
-  return (7370 + parts + rounds * (ends * sums + each_block * turn)) / rates.ghz / 1000;
+  double begin = plan->folded ? 12370 : 7370, turn = (plan->folded ? 188 : 588) + 18.0 / (plan->stages - 1) +
+                                                     plan->groups * group_cycles(config, plan, problem, m, &rates);
+  return (begin + parts + rounds * (ends * sums + each_block * turn)) / rates.ghz / 1000;
 }
 
 double sm80_packed_us(const struct sm80_packed_config *config, const struct kernel_problem *problem) {
@@ -176,7 +187,9 @@ static int block_counts(const struct sm80_packed_config *config, const struct ke
                         int (*out)[BLOCK_COUNTS]) {
   int device = problem->device.multiprocessors, count = 0;
   int row_blocks = ceil_div(padded(problem->n), config->n_warps * config->units * UNIT_ROWS);
-  int turn = config->k_warps * sm80_packed_groups(kernel_problem_x_type(problem));
+  int64_t most = sm80_packed_rows_most(problem);
+  int columns = sm80_packed_columns(problem->m < most ? problem->m : most);
+  int turn = config->k_warps * groups_of(problem, is_folded(problem, columns, config->units));
   int64_t all = (int64_t)row_blocks * ceil_div(problem->k_padded / GEMM_GROUP, turn);
   int rounds = ceil_div(row_blocks, device), slices = device / row_blocks;
   (*out)[count++] = device < all ? device : (int)all;

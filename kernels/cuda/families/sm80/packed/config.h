@@ -20,6 +20,8 @@ enum {
   SM80_PACKED_F32_MOST = 16, /* rows of f32 x */
   SM80_PACKED_WARPS_MOST = 16,
   SM80_PACKED_UNITS_MOST = 4,
+  SM80_PACKED_FOLDED_WARPS = 4,  /* of folded.cuh, at least, so that a warp copies few rows of x */
+  SM80_PACKED_FOLDED_STAGES = 4, /* the same; warps are not in step */
   SM80_PACKED_BLOCKS_MOST = 1 << 16,
   SM80_PACKED_GROUPS = 2,       /* of K that a team takes at a time; of f32 x one */
   SM80_PACKED_STAGES_LEAST = 2, /* such turns of a team in shared memory */
@@ -35,6 +37,8 @@ struct sm80_packed_config {
 
 struct sm80_packed_plan {
   int columns;    /* of sums: 8, 16, 32 or 64 */
+  bool folded;    /* by the kernel of folded.cuh */
+  int groups;     /* of K of a team's turn */
   int row_blocks; /* of W */
   int rows;       /* of W of one */
   int blocks;     /* of the launch */
@@ -45,12 +49,8 @@ struct sm80_packed_plan {
 
 /* Rows of x of a go. */
 int64_t sm80_packed_rows_most(const struct kernel_problem *problem);
-/* Groups of K of a team's turn. */
-int sm80_packed_groups(enum gemm_type x_type);
 /* Columns of sums for so many rows of x. */
 int sm80_packed_columns(int64_t m);
-/* Warps of a block at most: as many as there are registers for. */
-int sm80_packed_warps_most(int columns, int units);
 /* Whether the kernel takes the product at all. */
 bool sm80_packed_takes(const struct kernel_problem *problem);
 /* False where the configuration does not fit the product or the device; m: rows of a go. Pure, as all of these. */

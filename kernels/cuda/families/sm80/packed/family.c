@@ -78,9 +78,9 @@ static enum status check(struct backend *backend, const struct kernel_problem *p
   return error_set(
       error, STATUS_UNSUPPORTED,
       "n_warps * k_warps is at most 16, or 12 or 8 with many rows and units; units are 2, or of INT2 with x of 16 bits "
-      "4 with up to 32 rows, else 1; two turns of each team and its sums fit into shared memory, sums of parts of K "
-      "into "
-      "the workspace; and each block has a step");
+      "4 with up to 32 rows, else 1 or, with f16 x and one team of 4 to 8 warps, 4; two turns of each team and its "
+      "sums "
+      "fit into shared memory, sums of parts of K into the workspace; and each block has a step");
 }
 
 static void needs(struct backend *backend, const struct kernel_problem *problem, const struct variant *variant,

@@ -1,6 +1,6 @@
 // The kernels for INT2 and INT2A8.
+#include "folded.cuh"
 #include "instances.cuh"
-#include "int2.cuh"
 
 namespace sm80_packed {
 
@@ -28,7 +28,7 @@ template <> kernel kernel_of<float>(int columns, int) {
 kernel int2_kernel(gemm_type x_type, int columns, int units) {
   switch (x_type) {
   case GEMM_F16:
-    return kernel_of<__half>(columns, units);
+    return columns > 32 && units == 4 ? run_folded<8, 4> : kernel_of<__half>(columns, units);
   case GEMM_BF16:
     return kernel_of<__nv_bfloat16>(columns, units);
   case GEMM_F32:

@@ -101,9 +101,8 @@ __device__ inline void multiply(int (&d)[4], const uint32_t (&a)[4], const sm80:
   ptx::mma_s8(d, a, b.words);
 }
 
-template <typename X> struct weight2 {
-  static constexpr int x_bytes = sizeof(X) * GEMM_GROUP, groups = sizeof(X) == 4 ? 1 : SM80_PACKED_GROUPS,
-                       unrolled = groups;
+template <typename X, int kGroups = sizeof(X) == 4 ? 1 : SM80_PACKED_GROUPS> struct weight2 {
+  static constexpr int x_bytes = sizeof(X) * GEMM_GROUP, groups = kGroups, unrolled = groups;
   template <int kEights> using x = typename operand<X>::template x<kEights>;
 
   static __device__ constexpr int bytes(const work &, int units) {
@@ -136,6 +135,13 @@ template <typename X> struct weight2 {
             ptx::copy_async_16(to + (g * kUnits + u) * SM80_PACKED_INT2_BYTES,
                                codes + place<X>::group(g) + place<X>::codes(u), 16);
       if (lane < 2 * kUnits * (whole ? groups : 1))
+        ptx::copy_async_16(to + scales_to, codes + scales, 16);
+    }
+    // The same of one group: a unit's codes, or the scales.
+    __device__ void fetch_part(uint32_t to, int lane, int part) const {
+      if (part < kUnits)
+        ptx::copy_async_16(to + part * SM80_PACKED_INT2_BYTES, codes + place<X>::codes(part), 16);
+      else if (part == kUnits && lane < 2 * kUnits)
         ptx::copy_async_16(to + scales_to, codes + scales, 16);
     }
   };

@@ -71,6 +71,14 @@ template <typename W, int kUnits> struct source {
     advance();
     ptx::copy_async_commit();
   }
+  // One of at least kUnits + 1 parts of all of a turn, of one group: what a lane copies at a time.
+  __device__ void fetch_part(uint32_t slot, int part) const {
+    if (group >= w.groups)
+      return;
+    codes.fetch_part(slot + w_at, at.lane, part);
+    if (part < x_count)
+      ptx::copy_async_16(slot + x_at + part * x_to, x + part * x_from, 16);
+  }
   // Behind the last one there is no group.
   __device__ void advance() {
     const int groups = w.k_warps * turn;
@@ -114,23 +122,7 @@ __global__ void __launch_bounds__(threads_most(kEights, kUnits), 1) run(const __
   source<W, kUnits> next(w, at, own);
   ring to(shared, at.team, w.plan.stages, w.plan.slot_bytes), from = to;
   const int ahead = w.plan.stages - 1;
-#if __CUDA_ARCH__ >= 900
-  if (w.dependent) {
-    source<W, kUnits> early = next;
-    ring place = to;
-    for (int i = 0; i < ahead; i++, early.advance())
-      early.fetch_w(place.next());
-  }
-  ptx::let_next_grid_start();
-  ptx::wait_for_previous_grid();
-#endif
-  for (int i = 0; i < ahead; i++, next.advance()) {
-    const uint32_t slot = to.next();
-    if (!w.dependent)
-      next.fetch_w(slot);
-    next.fetch_x(slot);
-    ptx::copy_async_commit();
-  }
+  sm80::fill(next, to, ahead, w.dependent);
   // Of two warps of a scheduler one copies behind its first group, while the other multiplies.
   constexpr int turn = W::groups;
   const bool later = turn > 1 && threadIdx.x / 128 % 2 != 0;

@@ -110,4 +110,40 @@ __device__ inline void write_sums(const work &w, const float *all, int row_block
   }
 }
 
+// A warp's that has all sums of its rows, by what it has read of W, which nobody else does: eight columns at a time.
+// `scratch`: of 8 * (16 * kUnits + 4) numbers.
+template <int kEights, int kUnits>
+__device__ inline void write_own(const work &w, const float (&sums)[kUnits][kEights][4], uint32_t scratch,
+                                 int row_block, int mate, float *part) {
+  constexpr int rows = 16 * kUnits, pitch = (rows + 4) * 4, quads = rows / 4, together = 32 / quads;
+  const int lane = threadIdx.x % 32, m = static_cast<int>(w.product.m), row = mate * rows + lane % quads * 4;
+  const int n = row_block * w.plan.rows + row;
+  const columns of(w, n);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < kEights; i++) {
+#pragma unroll
+    for (int u = 0; u < kUnits; u++)
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        ptx::store_shared(scratch + (lane % 4 * 2 + j % 2) * pitch + (16 * u + j / 2 * 8 + lane / 4) * 4,
+                          __float_as_uint(sums[u][i][j]));
+    __syncwarp();
+#pragma unroll
+    for (int j = 0; j < 8; j += together) {
+      const int column = 8 * i + j + lane / quads;
+      const uint4 four = ptx::load_shared_uint4(scratch + (j + lane / quads) * pitch + lane % quads * 16);
+      const float sum[4] = {__uint_as_float(four.x), __uint_as_float(four.y), __uint_as_float(four.z),
+                            __uint_as_float(four.w)};
+      if (column >= m)
+        continue;
+      if (part)
+        *reinterpret_cast<uint4 *>(part + column * w.plan.rows + row) = four;
+      else
+        write_four(w, column, n, sum, of);
+    }
+    __syncwarp();
+  }
+}
+
 } // namespace sm80_packed

@@ -273,23 +273,7 @@ __global__ void __launch_bounds__(S::threads, kBlocks) run(const __grid_constant
   source<S> next(w, begin, end);
   sm80::ring to(shared, 0, w.stages, S::slot), from = to;
   const int ahead = w.stages - 1;
-#if __CUDA_ARCH__ >= 900
-  if (w.dependent) {
-    source<S> early = next;
-    sm80::ring place = to;
-    for (int i = 0; i < ahead; i++, early.advance())
-      early.fetch_w(place.next());
-  }
-  ptx::let_next_grid_start();
-  ptx::wait_for_previous_grid();
-#endif
-  for (int i = 0; i < ahead; i++, next.advance()) {
-    const uint32_t slot = to.next();
-    if (!w.dependent)
-      next.fetch_w(slot);
-    next.fetch_x(slot);
-    ptx::copy_async_commit();
-  }
+  sm80::fill(next, to, ahead, w.dependent);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const uint32_t x_at =
       (S::rows + warp / S::kWarpsW * S::kX * 16 + lane % 16) * step_bytes + (lane / 16 ^ lane % 8) * 16;

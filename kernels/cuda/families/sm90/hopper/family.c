@@ -38,6 +38,14 @@ static double finely(const struct kernel_problem *problem) {
   return problem->m <= FEW ? 1.15 : problem->m <= MORE ? 1.5 : 2.2;
 }
 
+/* What the model foretells of its own pick, which compares with other families'. */
+static double usual_us(const struct kernel_problem *problem) {
+  struct kernel_problem alone = *problem;
+  alone.x_type = GEMM_TYPE_NONE;
+  const struct hopper_config usual = hopper_configure(&alone);
+  return hopper_us(&usual, problem);
+}
+
 /* Up to 128 rows of x; of FP8 any number where y is not rounded to bf16, since cuBLASLt's FP8 meets the contract in
  * bf16 alone. (Its INT8 is exact.) Where what the library takes is known and less, it does not stand in its way. */
 static bool predict(const struct kernel_problem *problem, struct variant *out, double *us) {
@@ -46,7 +54,7 @@ static bool predict(const struct kernel_problem *problem, struct variant *out, d
   if ((problem->m > ROWS_MOST && !finer) || !hopper_takes(problem))
     return false;
   struct hopper_config config = hopper_configure(problem);
-  double model = hopper_us(&config, problem);
+  double model = usual_us(problem);
   *out = variant_of(&config);
   *us = finely(problem) * model;
   return !library_has_model(problem) || library_us(problem) >= model;
