@@ -45,9 +45,10 @@ CUDA_HOME ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
 BASE_CFLAGS += -DGEMMD_CUDA
 CUDA_CFLAGS := -isystem $(CUDA_HOME)/include
 NVCC_HELP := $(shell $(NVCC) --help)
-# NVCC_FAST=1, where nobody runs what is built on a GPU: device code in a quarter of the time, and slow
+# NVCC_FAST=1, where nobody runs what is built on a GPU: device code in a quarter of the time, and slow; launches are not
+# optimized
 NVCC_OPTIMIZE := $(if $(NVCC_FAST),$(if $(findstring fast-compile,$(NVCC_HELP)),-Ofc=max,-Xptxas -O1),-Xptxas -warn-spills,-Werror)
-NVCC_FLAGS = -O3 -std=c++17 --threads 2 -Xcompiler -fPIC -I. $(NVCC_OPTIMIZE)
+NVCC_FLAGS = $(if $(NVCC_FAST),-O0,-O3) -std=c++17 --threads 2 -Xcompiler -fPIC -I. $(NVCC_OPTIMIZE)
 # Device code is a seventh of its size in objects; drivers read it since those of CUDA 12.4. NVCC_COMPRESS= leaves it out.
 NVCC_COMPRESS ?= $(if $(findstring compress-mode,$(NVCC_HELP)),--compress-mode=size)
 # CUDA_ARCH='80 90': device code for these compute capabilities alone; native: for those of this machine's GPUs

@@ -15,7 +15,7 @@ TEST_SCRIPTS := $(wildcard tests/*/test_*.sh tests/check_*.sh)
 ifneq ($(SANITIZE),)
 # about sources, packages and measurements a sanitizer says nothing
 TEST_SCRIPTS := $(filter-out tests/check_% %/test_check_modules.sh %/test_packages_missing.sh %/test_ab.sh %/test_snapshot.sh \
-  %/test_bench_kernels.sh,$(TEST_SCRIPTS))
+  %/test_bench_kernels.sh %/test_cuda_arch.sh,$(TEST_SCRIPTS))
 endif
 PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_experts.py test_direct.py test_models.py test_quantize.py \
   test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
