@@ -21,10 +21,11 @@ PYTHON_TESTS := $(addprefix tests/python/,test_client.py test_async.py test_expe
   test_comfyui_nodes.py test_tuning.py test_vllm_plan.py test_triton_repository.py)
 TEST_LIBS := -lcmocka $(LIBS)
 
-# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c;
+# what the cuda backend decides without a device is tested on every machine: heuristics, and of a family config.c
+# and what it is made of;
 # family.c is its row of the table, which has the kernel
 PURE := $(call object,$(wildcard kernels/cuda/heuristics/*.c kernels/cuda/families/sm90/int2/*.c kernels/cuda/families/sm90/int4/*.c) \
-  $(filter %/config.c %/sweep.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
+  $(filter %/config.c %/hopper/behind.c %/hopper/block.c %/sweep.c %/code_cache.c,$(call below,kernels/cuda/families,c)) \
   $(addprefix kernels/cuda/,exec/turns/pieces.c exec/staging.c experts/route.c families/listing.c launch/launches.c \
   tensors/config.c tensors/cut.c weight/layout.c))
 

@@ -1,20 +1,12 @@
 #include "config.h"
+#include "behind.h"
 
 #include "../../../heuristics/clusters.h"
 #include "../../../heuristics/ranking.h"
 
 #include <math.h>
 
-/* As the kernel has it. STEP: bytes of K in a step of a row; EIGHT_BYTES: of a warp's sums of eight columns. */
-enum {
-  STEP = 256,
-  GROUP_ROWS = 64,
-  WARP_ROWS = 16,
-  EIGHT_BYTES = 512,
-  BARRIER_BYTES = 16,
-  STAGING_PITCH = GROUP_ROWS * 4 + 16
-};
-enum { SHARED_MOST = 227 * 1024 };
+enum { STEP = HOPPER_STEP, GROUP_ROWS = HOPPER_GROUP_ROWS };
 
 bool hopper_takes(const struct kernel_problem *problem) {
   return problem->device.capability == 90 &&
@@ -22,60 +14,11 @@ bool hopper_takes(const struct kernel_problem *problem) {
          !kernel_problem_cancels(problem);
 }
 
-int hopper_places(const struct hopper_config *config) {
-  return (config->columns / 8 + config->split_k - 1) / config->split_k;
-}
-
-static int larger(int a, int b) {
-  return a > b ? a : b;
-}
-
-int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale) {
-  int slots = config->ahead + 1, columns = config->columns;
-  int scales = scale == GEMM_SCALE_BLOCK ? slots * columns * 2 * (int)sizeof(float) : 0;
-  int group = columns * (4 * EIGHT_BYTES / 8 + STAGING_PITCH);
-  int x_scales = columns * (int)sizeof(float);
-  return larger(slots * (config->rows + columns) * STEP + scales, config->groups * group) + x_scales + BARRIER_BYTES;
-}
-
-int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale) {
-  int warps = (config->rows + WARP_ROWS - 1) / WARP_ROWS;
-  int sums = (config->split_k - 1) * warps * hopper_places(config) * EIGHT_BYTES;
-  /* The tensor cores read whole groups of rows, past the last slot's end where `rows` is fewer. */
-  int past = (config->groups * GROUP_ROWS - config->rows) * STEP / 2;
-  return 1024 + hopper_sums_offset(config, scale) + larger(sums, past);
-}
-
-static int columns_most(enum gemm_scale scale) {
-  return scale == GEMM_SCALE_BLOCK ? HOPPER_BLOCK_COLUMNS_MOST : HOPPER_COLUMNS_MOST;
-}
-
-/* Warpgroups that have registers for so many columns. */
-static int groups_most(int columns, enum gemm_scale scale) {
-  return (columns == 32 || columns == 64) && scale != GEMM_SCALE_BLOCK ? 3 : 2;
-}
-
-bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale) {
-  int columns = config->columns;
-  bool known = (columns == 8 || columns == 16 || columns == 32 || columns == 64 || columns == 128) &&
-               (config->ahead == 2 || config->ahead == 3 || config->ahead == 4 || config->ahead == 6);
-  return known && columns <= columns_most(scale) && config->groups >= 1 &&
-         config->groups <= groups_most(columns, scale) && config->rows > 0 && config->rows % 8 == 0 &&
-         config->rows <= config->groups * GROUP_ROWS && config->split_k >= 1 && config->split_k <= 8 &&
-         hopper_shared_bytes(config, scale) <= SHARED_MOST;
-}
-
 static int columns_for(int64_t m, enum gemm_scale scale) {
   int columns = 8;
-  while (columns < m && columns < columns_most(scale))
+  while (columns < m && columns < hopper_columns_most(scale))
     columns *= 2;
   return columns;
-}
-
-/* Blocks that share a multiprocessor, by shared memory and registers. */
-static int64_t resident(const struct hopper_config *config, enum gemm_scale scale) {
-  int64_t fit = SHARED_MOST / (hopper_shared_bytes(config, scale) + 1024), most = 5 - config->groups;
-  return fit < 1 ? 1 : fit < most ? fit : most;
 }
 
 /* Rounds of blocks on the busiest multiprocessor. All at once: whole ones. Else a block begins where one ends, so that
@@ -112,7 +55,7 @@ static double lost_in_row(const struct hopper_config *config, double fetched, do
 double hopper_us(const struct hopper_config *config, const struct kernel_problem *problem) {
   int columns = config->columns, sms = problem->device.multiprocessors;
   int64_t tiles = (problem->n + config->rows - 1) / config->rows, tiles_of_x = (problem->m + columns - 1) / columns;
-  int64_t blocks = tiles * tiles_of_x * config->split_k, together = resident(config, problem->scale);
+  int64_t blocks = tiles * tiles_of_x * config->split_k, together = hopper_resident(config, problem->scale);
   bool in_row = configured_in_row(problem, columns);
   int64_t steps = ((problem->k_padded + STEP - 1) / STEP + config->split_k - 1) / config->split_k;
   double waves = (double)blocks / sms, turns = rounds(blocks, together, clusters_usable(sms, config->split_k));
@@ -169,167 +112,6 @@ static void consider(struct search *search, int rows, int split_k, int ahead) {
   }
 }
 
-/* ---- behind a quantizer: what measurements of chains of quantizers and products know and the model, which was fitted
- * to products alone, does not */
-
-/* FP8, bf16 x and y, W out of the caches, 45 shapes of W from 1024x1024 to 28672x4096, M from 1 to 64, some 130
- * configurations each, H200: the model's picks took 3.4 % longer than the best on average, 37 % at worst, and 3 % or
- * more in 115 of 270 cases; NOTES.md has what they take with these rules. */
-
-enum { BEHIND_ROWS_MOST = 64, BEHIND_LEAST = 1024 };
-
-static bool behind(const struct kernel_problem *problem) {
-  return !problem->in_row && problem->scale != GEMM_SCALE_BLOCK && problem->m <= BEHIND_ROWS_MOST &&
-         problem->n >= BEHIND_LEAST && problem->k_padded >= BEHIND_LEAST &&
-         (problem->x_type == GEMM_F32 || problem->x_type == GEMM_F16 || problem->x_type == GEMM_BF16);
-}
-
-static int64_t tiles_of(const struct kernel_problem *problem, int rows) {
-  return (problem->n + rows - 1) / rows;
-}
-
-static int64_t steps_of(const struct kernel_problem *problem) {
-  return (problem->k_padded + STEP - 1) / STEP;
-}
-
-static double usable_for(const struct kernel_problem *problem, int split_k) {
-  return clusters_usable(problem->device.multiprocessors, split_k);
-}
-
-static int eights(int64_t rows) {
-  return (int)((rows + 7) / 8 * 8);
-}
-
-static bool take(struct hopper_config *config, const struct hopper_config *other,
-                 const struct kernel_problem *problem) {
-  if (!hopper_config_valid(other, problem->scale))
-    return false;
-  *config = *other;
-  return true;
-}
-
-/* While the quantizer has a block for each row of x, its multiprocessors take none: a third block comes to others that
- * have room for it, and ends late; the last cluster of a device that is full begins when others have ended. 8 to 37 %
- * more than blocks of two groups (3328x6144, M = 16: 12.5 us for 9.1). Blocks of few rows gain nothing by being halves.
- */
-static bool halves_behind(const struct hopper_config *half, const struct kernel_problem *problem) {
-  enum { FEW = 2, COLUMNS_FEW = 8, ROWS_FEW = 40, FOUR = 4 };
-  int64_t blocks = tiles_of(problem, half->rows) * half->split_k;
-  double places = 2 * usable_for(problem, half->split_k), taken = 2 * (double)problem->m;
-  if (!behind(problem) || problem->m <= FEW)
-    return true;
-  if (half->split_k > FOUR)
-    return half->columns == COLUMNS_FEW || half->split_k < 8;
-  bool third = resident(half, problem->scale) > 2;
-  return (double)blocks < 0.99 * places && (!third || (double)blocks < places - taken) &&
-         (half->columns == COLUMNS_FEW || half->rows > ROWS_FEW);
-}
-
-/* A ring of six steps leaves the next product's blocks no room: with three 1 to 8 % less. Where three blocks can share
- * K such of two groups that fill the device, 0 to 5 % less than that. */
-static void make_room(struct hopper_config *config, const struct kernel_problem *problem) {
-  enum {
-    FEW = 8,
-    MORE = 16,
-    AHEAD = 6,
-    LEFT = 3,
-    THREE = 3,
-    STEPS_LEAST = 12,
-    ROWS_OF_FEW = 72,
-    ROWS_OF_MORE = 88,
-    SPARE = 4
-  };
-  if (config->ahead != AHEAD || config->columns > MORE)
-    return;
-  int spare = config->columns > FEW ? SPARE : 1; /* clusters whose places the quantizer may have */
-  int rows = eights(tiles_of(problem, (int)(usable_for(problem, THREE) / THREE) - spare));
-  const struct hopper_config three = {config->columns, 2, rows, THREE, LEFT};
-  bool fills = config->split_k == 2 && rows >= (config->columns > FEW ? ROWS_OF_MORE : ROWS_OF_FEW) &&
-               rows < 2 * GROUP_ROWS && steps_of(problem) >= STEPS_LEAST;
-  if (fills && take(config, &three, problem))
-    return;
-  if (config->columns == FEW || config->split_k > THREE)
-    config->ahead = LEFT;
-}
-
-/* With 64 columns of x blocks of one group each that share K so that they fill the device once: up to 12 % less. */
-static void fill_once(struct hopper_config *config, const struct kernel_problem *problem) {
-  enum { COLUMNS = 64, SPLIT_MOST = 6, STEPS_MOST = 8 };
-  int64_t blocks = tiles_of(problem, GROUP_ROWS);
-  struct hopper_config once = {COLUMNS, 1, GROUP_ROWS, SPLIT_MOST, 3};
-  while (once.split_k > 1 &&
-         ((double)(blocks * once.split_k) > usable_for(problem, once.split_k) || once.split_k > steps_of(problem)))
-    once.split_k -= once.split_k > 4 ? 2 : 1;
-  bool fills = 20 * blocks * once.split_k >= 13 * (int64_t)problem->device.multiprocessors;
-  if (config->columns == COLUMNS && once.split_k > 1 && fills && steps_of(problem) <= STEPS_MOST * once.split_k)
-    (void)take(config, &once, problem);
-}
-
-/* Clusters of six whose blocks of 64 rows fill the device twice, or once with 8 columns: 2 to 10 % less for long K. */
-static void share_by_six(struct hopper_config *config, const struct kernel_problem *problem) {
-  enum { SIX = 6, FEW = 8, COLUMNS_MOST = 32, STEPS_LEAST = 16, STEPS_OF_TWICE = 24 };
-  double part = (double)(tiles_of(problem, GROUP_ROWS) * SIX) / usable_for(problem, SIX);
-  bool once = config->columns == FEW && part > 0.9 && part < 0.96 && steps_of(problem) >= STEPS_LEAST;
-  bool twice = part > 1.8 && part < 1.92 && steps_of(problem) >= STEPS_OF_TWICE;
-  const struct hopper_config six = {config->columns, 1, GROUP_ROWS, SIX, 3};
-  if (config->columns <= COLUMNS_MOST && (once || twice))
-    (void)take(config, &six, problem);
-}
-
-/* Two blocks share K of some 2048 that one has by the model, of two groups where they would have few rows: 2 to 12 %
- * less. */
-static void share_by_two(struct hopper_config *config, const struct kernel_problem *problem) {
-  enum { FEW = 8, COLUMNS_MOST = 32, STEPS_LEAST = 8, STEPS_MOST = 11, ROWS_FEW = 40, DOUBLE_OF_16 = 96 };
-  int64_t most = problem->device.multiprocessors;
-  int rows = 2 * tiles_of(problem, GROUP_ROWS) <= most ? GROUP_ROWS : eights(tiles_of(problem, (int)most - 4));
-  struct hopper_config two = {config->columns, 1, rows, 2, 3};
-  if (rows == ROWS_FEW && config->columns > FEW) {
-    two.groups = 2;
-    two.rows = config->columns < COLUMNS_MOST ? DOUBLE_OF_16 : 2 * ROWS_FEW;
-  }
-  bool fills = rows < GROUP_ROWS || 20 * tiles_of(problem, GROUP_ROWS) >= 9 * most;
-  if (config->split_k <= 2 && config->groups == 1 && config->columns <= COLUMNS_MOST && rows >= ROWS_FEW && fills &&
-      tiles_of(problem, GROUP_ROWS) < most - 16 && steps_of(problem) >= STEPS_LEAST && steps_of(problem) <= STEPS_MOST)
-    (void)take(config, &two, problem);
-}
-
-/* What else took less, 1 to 8 %: three steps ahead rather than four where eight blocks share K, and 96 rows with three
- * rather than 72 with four; halves of blocks that have a short K whole; with 64 columns rows that fill the device
- * twice.
- */
-static void settle(struct hopper_config *config, const struct kernel_problem *problem) {
-  enum { MANY = 8, ODD = 72, ROWS = 96, STEPS_LEAST = 3, STEPS_MOST = 20, SHORT = 8, COLUMNS = 64, HALF_COLUMNS = 32 };
-  int64_t sms = problem->device.multiprocessors, pairs = 2 * tiles_of(problem, 2 * GROUP_ROWS);
-  struct hopper_config other = *config;
-  if (config->split_k == MANY && config->ahead > 3 && config->rows != ODD)
-    other.ahead = 3;
-  else if (config->groups == 2 && config->rows == ODD && config->ahead == 4 &&
-           steps_of(problem) >= STEPS_LEAST * config->split_k && steps_of(problem) <= STEPS_MOST)
-    other = (struct hopper_config){config->columns, 2, ROWS, config->split_k, 3};
-  else if (config->groups == 2 && config->rows == ODD + 8 && config->columns == HALF_COLUMNS)
-    other.ahead = 3;
-  if (config->split_k == 1 && config->groups == 2 && config->rows == 2 * GROUP_ROWS &&
-      config->columns <= HALF_COLUMNS && steps_of(problem) <= SHORT && pairs <= 2 * sms)
-    other = (struct hopper_config){config->columns, 1, GROUP_ROWS, 1, 3};
-  int rows = eights(tiles_of(problem, 2 * (int)sms));
-  if (config->split_k == 1 && config->groups == 2 && config->columns == COLUMNS && rows < config->rows &&
-      rows > 3 * GROUP_ROWS / 2)
-    other.rows = rows;
-  (void)take(config, &other, problem);
-}
-
-static void adjust_behind(struct hopper_config *config, const struct kernel_problem *problem) {
-  if (!behind(problem))
-    return;
-  make_room(config, problem);
-  settle(config, problem);
-  fill_once(config, problem);
-  share_by_two(config, problem);
-  share_by_six(config, problem);
-}
-
-/* ---- corrections */
-
 /* Two blocks of one group rather than one of two, where a multiprocessor holds both and all run at the same time: the
  * same work, but each goes on without waiting for the other. On an H200 0 to 5 % less. In a row with more ahead, 3 to
  * 5 % less; not with blocks of 8 steps and fewer than 32 columns (7 % more), nor with 64 columns (up to 13 % more). Not
@@ -343,13 +125,13 @@ static bool halve(struct hopper_config *config, const struct kernel_problem *pro
   half.groups = 1;
   half.rows = config->rows / 2;
   if (problem->in_row)
-    half.ahead = narrow ? 4 : larger(3, config->ahead);
+    half.ahead = narrow ? 4 : config->ahead > 3 ? config->ahead : 3;
   bool fits = config->groups == 2 && config->split_k > 1 && problem->m <= config->columns &&
               config->columns <= (problem->in_row ? ROW_COLUMNS_MOST : COLUMNS_MOST) &&
               (double)blocks <= clusters_usable(problem->device.multiprocessors, config->split_k) &&
               (!problem->in_row || !narrow || problem->k_padded >= (int64_t)ROW_STEPS * STEP * config->split_k) &&
-              hopper_config_valid(&half, problem->scale) && halves_behind(&half, problem) &&
-              resident(&half, problem->scale) >= (config->split_k == THREE && !narrow ? THREE : 2);
+              hopper_config_valid(&half, problem->scale) && hopper_halves_behind(&half, problem) &&
+              hopper_resident(&half, problem->scale) >= (config->split_k == THREE && !narrow ? THREE : 2);
   if (fits)
     *config = half;
   return fits;
@@ -441,14 +223,14 @@ static struct hopper_config corrected(struct hopper_config config, const struct 
     hold_back(&config, problem);
     scatter(&config, problem);
   }
-  adjust_behind(&config, problem);
+  hopper_adjust_behind(&config, problem);
   return config;
 }
 
 struct hopper_config hopper_configure(const struct kernel_problem *problem) {
   static const int aheads[] = {2, 3, 4, 6};
   struct search search = {.problem = problem};
-  int most = GROUP_ROWS * groups_most(columns_for(problem->m, problem->scale), problem->scale);
+  int most = GROUP_ROWS * hopper_groups_most(columns_for(problem->m, problem->scale), problem->scale);
   for (int split_k = 1; split_k <= 8; split_k += split_k < 4 ? 1 : 2) {
     for (size_t i = 0; i < sizeof aheads / sizeof *aheads; i++) {
       for (int rounds_wanted = 1; rounds_wanted <= 8; rounds_wanted++) {
@@ -482,7 +264,7 @@ struct hopper_start hopper_start_of(const struct hopper_config *config, const st
   struct hopper_start start = {.dependent = dependent};
   int64_t blocks = (problem->n + config->rows - 1) / config->rows * config->split_k;
   int64_t steps = (problem->k_padded + STEP - 1) / STEP / config->split_k;
-  bool at_once = blocks <= (int64_t)problem->device.multiprocessors * resident(config, problem->scale);
+  bool at_once = blocks <= (int64_t)problem->device.multiprocessors * hopper_resident(config, problem->scale);
   if (!dependent || problem->m > ROWS_MOST || !at_once || steps < config->ahead + STEPS_LEFT)
     return start;
   start.beyond = BEYOND;
@@ -500,7 +282,7 @@ static int split_after(int split_k) {
 static void visit(const struct kernel_problem *problem, int columns,
                   void (*see)(void *user, const struct hopper_config *each, double us), void *user) {
   static const int aheads[] = {2, 3, 4, 6};
-  for (int groups = 1; groups <= groups_most(columns, problem->scale); groups++)
+  for (int groups = 1; groups <= hopper_groups_most(columns, problem->scale); groups++)
     for (int rows = 16; rows <= groups * GROUP_ROWS; rows += 8)
       for (int split_k = 1; split_k <= 8; split_k = split_after(split_k))
         for (int i = 0; i < 4; i++) {
@@ -556,8 +338,9 @@ static int append(const struct hopper_config *from, int from_count, struct hoppe
 
 /* Behind out[0], which is there. */
 static int shortlist(const struct kernel_problem *problem, struct hopper_config *out, int most) {
-  int usual = columns_for(problem->m, problem->scale), highest = columns_most(problem->scale), count = 1;
-  struct shortlist list = {.each_class = groups_most(usual, problem->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
+  int usual = columns_for(problem->m, problem->scale), highest = hopper_columns_most(problem->scale), count = 1;
+  struct shortlist list = {.each_class =
+                               hopper_groups_most(usual, problem->scale) > 2 ? EACH_CLASS_OF_MANY : EACH_CLASS};
   visit(problem, usual, shortlist_see, &list);
   count = append(list.any, list.any_count, out, count, most);
   for (int class = 0; class < CLASSES; class ++)
@@ -576,7 +359,7 @@ int hopper_candidates(const struct kernel_problem *problem, bool all, struct hop
   out[0] = hopper_configure(problem);
   if (!all)
     return shortlist(problem, out, most);
-  for (int columns = 8; columns <= columns_most(problem->scale); columns *= 2)
+  for (int columns = 8; columns <= hopper_columns_most(problem->scale); columns *= 2)
     visit(problem, columns, best_see, &best);
   return append(best.list, best.count, out, 1, most);
 }

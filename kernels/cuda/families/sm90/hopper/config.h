@@ -14,21 +14,12 @@
 
 #include "../../../linkage.h"
 #include "../../problem.h"
+#include "block.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 C_LINKAGE_BEGIN
-
-enum { HOPPER_COLUMNS_MOST = 128, HOPPER_BLOCK_COLUMNS_MOST = 64 /* BLOCK: the registers hold no more */ };
-
-struct hopper_config {
-  int columns; /* rows of x at a time: 8, 16, 32, 64 or 128 */
-  int groups;  /* warpgroups, each 64 rows of W: 1 to 3 */
-  int rows;    /* of W in a block: a multiple of 8, at most 64 * groups */
-  int split_k; /* blocks that share K: 1..8 */
-  int ahead;   /* steps of 256 bytes of K under way: 2, 3, 4 or 6 */
-};
 
 /* INT8 and FP8, but for rows of y that are too short for the tensor cores' FP8, on Hopper. Pure. */
 bool hopper_takes(const struct kernel_problem *problem);
@@ -47,8 +38,6 @@ int hopper_candidates(const struct kernel_problem *problem, bool all, struct hop
  * Returns how many. Pure. */
 enum { HOPPER_NEAR = 12 };
 int hopper_near(const struct hopper_config *base, enum gemm_scale scale, struct hopper_config out[HOPPER_NEAR]);
-/* Whether there is a kernel for it, and shared memory enough. Pure. */
-bool hopper_config_valid(const struct hopper_config *config, enum gemm_scale scale);
 /* How a launch begins and lets the next one begin, where it may start before the kernel ahead of it has ended. */
 struct hopper_start {
   bool dependent; /* it may */
@@ -58,13 +47,4 @@ struct hopper_start {
 /* What measurements hold for the fastest. Pure. */
 struct hopper_start hopper_start_of(const struct hopper_config *config, const struct kernel_problem *problem,
                                     bool dependent);
-/* Eights of columns that a block of a cluster joins, at most. Pure. */
-int hopper_places(const struct hopper_config *config);
-/* Where in shared memory the sums of the other blocks of a cluster come: behind the ring of copies and behind what
- * takes its place when it has been read, then the scales of the rows of x and the barrier that counts the sums. Pure.
- */
-int hopper_sums_offset(const struct hopper_config *config, enum gemm_scale scale);
-/* Bytes of shared memory of a block. Pure. */
-int hopper_shared_bytes(const struct hopper_config *config, enum gemm_scale scale);
-
 C_LINKAGE_END
